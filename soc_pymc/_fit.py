@@ -96,8 +96,13 @@ def fit(
             "soc.Beta(...) or a mixture of one of them"
         )
     if model is not None:
-        raise FitError("model= was built with one prior: give that prior, not prior='auto'")
-    with phase("fit: choosing the prior", enabled=progress) as bar, warnings.catch_warnings():
+        raise FitError(
+            "model= was built with one prior: give that prior, not prior='auto'"
+        )
+    with (
+        phase("fit: choosing the prior", enabled=progress) as bar,
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore", ConvergenceWarning)  # the table has the words
         chosen = _choose(stats, fit_prior, bar.note)
     if not chosen.status.converged:
@@ -106,7 +111,9 @@ def fit(
 
 
 def _choose(
-    stats: Statistics, fit_prior: Callable[[Prior | None], Fit], note: Callable[[str], None]
+    stats: Statistics,
+    fit_prior: Callable[[Prior | None], Fit],
+    note: Callable[[str], None],
 ) -> Fit:
     """Fit the priors that the data ask for; return the simplest of those that predict best."""
     plain = fit_prior(None)
@@ -118,11 +125,15 @@ def _choose(
         name = as_code(prior)
         note(name)
         fits[name] = plain if name == code else fit_prior(prior)
-        results[name] = left_out(name, fits[name], stats, subset=0, seed=0, progress=False)
+        results[name] = left_out(
+            name, fits[name], stats, subset=0, seed=0, progress=False
+        )
 
     try:
         if plain.one_draw:
-            raise FitError("one draw of the curves, as of soc.FiveSteps(), cannot leave items out")
+            raise FitError(
+                "one draw of the curves, as of soc.FiveSteps(), cannot leave items out"
+            )
         if plain.mean_only:
             raise FitError(MEAN_ONLY)
         refuse_weights(stats, "a comparison of priors")
@@ -137,7 +148,10 @@ def _choose(
 
 
 def _compare(
-    fits: Mapping[str, Fit], results: Mapping[str, tuple[Any, str]], stats: Statistics, add: Any
+    fits: Mapping[str, Fit],
+    results: Mapping[str, tuple[Any, str]],
+    stats: Statistics,
+    add: Any,
 ) -> pd.DataFrame:
     """Add the term in exposure, and mixtures if the check asks for them; compare all."""
     [plain] = fits.values()
@@ -148,18 +162,28 @@ def _compare(
         terms.append({"exposure": Spline()})
         prior = family.prior(exposure=Spline())
         trusted = results[as_code(plain.prior)][1] == OK
-        gain = find_pilot(stats, family, prior, False).gain_of("exposure") if trusted else np.inf
+        gain = (
+            find_pilot(stats, family, prior, False).gain_of("exposure")
+            if trusted
+            else np.inf
+        )
         if gain >= _WORTH:
             add(prior)
         else:
-            unfitted.append(_not_fitted([as_code(prior)], f"at the mode it gains {gain:.1f} nats"))
+            unfitted.append(
+                _not_fitted([as_code(prior)], f"at the mode it gains {gain:.1f} nats")
+            )
     table = _table(results)
     simple = str(table["chosen"].idxmax())
-    mixtures = {as_code(prior): prior for prior in (family.mixture(**term) for term in terms)}
+    mixtures = {
+        as_code(prior): prior for prior in (family.mixture(**term) for term in terms)
+    }
     reason = f"the check of {simple} asks for no mixture"
     result = checks_of(fits[simple], stats, (), 0, 1, False, loo=results[simple][0])
     code = f"soc.{family.mixture.__name__}("
-    failed = set(result.table.loc[result.table["verdict"] == FAIL, "what"]) - _NOT_OF_SHAPE
+    failed = (
+        set(result.table.loc[result.table["verdict"] == FAIL, "what"]) - _NOT_OF_SHAPE
+    )
     if failed or any(code in line for line in result.advice):
         reason = f"without a mixture, {simple} is preferred"
         number = 1 + list(fits).index(simple)  # the term in exposure if it pays
@@ -181,12 +205,20 @@ def _table(results: Mapping[str, tuple[Any, str]]) -> pd.DataFrame:
     """Table of the priors, the simplest first, from what `left_out` says of each."""
     loos = {name: loo for name, (loo, _) in results.items() if loo}
     finite = {name: loo for name, loo in loos.items() if np.isfinite(loo.elpd_i).all()}
-    few = {name: loo for name, loo in finite.items() if loo.doubtful <= _FEW * loo.elpd_i.size}
+    few = {
+        name: loo
+        for name, loo in finite.items()
+        if loo.doubtful <= _FEW * loo.elpd_i.size
+    }
     table = elpd_table(few).reindex(list(results))
-    table["elpd"] = pd.Series({name: loo.elpd for name, loo in loos.items()}, dtype=float)
+    table["elpd"] = pd.Series(
+        {name: loo.elpd for name, loo in loos.items()}, dtype=float
+    )
     table["trust"] = [trust for _, trust in results.values()]
     tied = table["elpd_diff"] >= -_NEAR * table["dse"]
-    chosen = table.index == tied.idxmax()  # the first, which is the plain prior if there is none
+    chosen = (
+        table.index == tied.idxmax()
+    )  # the first, which is the plain prior if there is none
     reason = pd.Series("more than 2 dse below the best", table.index)
     reason[tied] = "within 2 dse of the best, but less simple"
     reason[table["elpd_diff"].isna()] = "leave-one-out is not to be trusted"

@@ -50,6 +50,8 @@ def batters() -> pd.DataFrame:
     >>> int(frame["hits"].sum()), int(frame["at_bats"].sum())
     (215, 810)
     """
-    frame = pd.DataFrame(_PLAYERS, columns=["player", "hits", "later_at_bats", "later_average"])
+    frame = pd.DataFrame(
+        _PLAYERS, columns=["player", "hits", "later_at_bats", "later_average"]
+    )
     frame.insert(2, "at_bats", 45)
     return frame

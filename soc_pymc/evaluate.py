@@ -42,7 +42,9 @@ from .posterior.predictive import posterior_of
 __all__ = ["cross_validate", "held_out", "leakage", "split_items"]
 
 _CHUNK = 100_000  # items whose predictive distribution is evaluated between reports of progress
-_EXPOSED = 25.0  # exposure in the test part that says something of an item (the paper's)
+_EXPOSED = (
+    25.0  # exposure in the test part that says something of an item (the paper's)
+)
 _KNOTS = 6  # knots of the spline, at weighted quantiles of the scores
 _RIDGE = 0.01  # precision of the spline's coefficients, so that they exist without events too
 _MOST_Z = 3.0  # cap on one bin's excess over noise, because its theta may vary
@@ -98,14 +100,22 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     >>> bool((both == items.source["count"]).all())
     True
     """
-    fraction, seed = PROBABILITY(fraction, "fraction"), SEED(seed, "seed")
-    frame, outcome = read_frame(items), OUTCOMES[items.kind]
-    names, (_, y, size) = (outcome.observed, outcome.size), score_and_outcomes(frame, outcome)
+    fraction = PROBABILITY(fraction, "fraction")
+    seed = SEED(seed, "seed")
+    frame = read_frame(items)
+    outcome = OUTCOMES[items.kind]
+    names, (_, y, size) = (
+        (outcome.observed, outcome.size),
+        score_and_outcomes(frame, outcome),
+    )
     thinned = outcome.forms.thinned(y, size, fraction, _stream(seed, "thinning"))
     remaining = outcome.forms.remainder(y, size, thinned, fraction)
     columns = ("score", "cluster", *names)
     roles = arguments_of({r: r for r in items.roles if r in columns or is_group(r)})
-    parts = (frame.assign(**dict(zip(names, part, strict=True))) for part in (remaining, thinned))
+    parts = (
+        frame.assign(**dict(zip(names, part, strict=True)))
+        for part in (remaining, thinned)
+    )
     return Split(*(type(items)(part, **roles) for part in parts))
 
 
@@ -116,9 +126,13 @@ def read_frame(items: Items) -> pd.DataFrame:
     return pd.concat([batch.to_pandas() for batch in batches(table)], ignore_index=True)
 
 
-def score_and_outcomes(frame: pd.DataFrame, outcome: Outcome) -> tuple[Floats, Floats, Floats]:
+def score_and_outcomes(
+    frame: pd.DataFrame, outcome: Outcome
+) -> tuple[Floats, Floats, Floats]:
     """Return scores, outcomes and their sizes of a table from `read_frame`."""
-    score, y, size = frame[["score", outcome.observed, outcome.size]].to_numpy(dtype=float).T
+    score, y, size = (
+        frame[["score", outcome.observed, outcome.size]].to_numpy(dtype=float).T
+    )
     return score, y, size
 
 
@@ -168,8 +182,10 @@ def held_out(
     '% gain of Gamma: E(theta | t, y)'
     """
     split = A(Split, "what soc.evaluate.split_items(items) returns")(split, "split")
-    bins, seed = Whole(1)(bins, "bins"), SEED(seed, "seed")
-    by_name, outcome = named_fits(fits, "fit"), OUTCOMES[split.train.kind]
+    bins = Whole(1)(bins, "bins")
+    seed = SEED(seed, "seed")
+    by_name = named_fits(fits, "fit")
+    outcome = OUTCOMES[split.train.kind]
     train, test = (read_frame(part) for part in (split.train, split.test))
     score, new, _ = score_and_outcomes(test, outcome)
     check_rows(train, test, {"score": "score"}, "the test part of the split")
@@ -178,15 +194,19 @@ def held_out(
     estimates = {} if outcome.forms.wrong_scores(score, new).any() else {"t": score}
     with phase("baselines", enabled=progress):
         estimates |= baselines(train, outcome, score)
-    pits, findings = {}, []
+    pits = {}
+    findings = []
     for name, fit in by_name.items():
         means, pits[name] = _judged(fit, name, split, seed, progress)
-        prefix, what = ("", "PIT") if isinstance(fits, Fit) else (f"{name}: ", f"PIT of {name}")
+        prefix, what = (
+            ("", "PIT") if isinstance(fits, Fit) else (f"{name}: ", f"PIT of {name}")
+        )
         estimates |= {prefix + title: mean for title, mean in means.items()}
         findings += pit_findings(pits[name], what)
     gains = _gains(estimates, test.assign(bin=equal_parts(score, bins)), outcome)
     rows = gains.isel(estimator=slice(1, None)).to_dataframe().reset_index()
-    overall, error = rows["bin"] < 0, SIDES * rows["gain_percent_se"]
+    overall = rows["bin"] < 0
+    error = SIDES * rows["gain_percent_se"]
     table = pd.DataFrame({"what": "% gain of " + rows["estimator"], "n": rows["items"]})
     table["where"] = rows["score"].map("score {:.4g}".format).mask(overall, ALL)
     table["value"] = rows["gain_percent"]
@@ -208,7 +228,8 @@ def _judged(
 ) -> tuple[dict[str, Floats], xr.Dataset]:
     """Return posterior means of one fit by title, each (n,), and its PIT by slice."""
     posterior = posterior_of(fit)
-    observed, size = posterior.outcome.observed, posterior.outcome.size
+    observed = posterior.outcome.observed
+    size = posterior.outcome.size
     train, test = (frame_columns(fit, part) for part in (split.train, split.test))
     warn_of_extrapolation(fit, train["score"])
     score = posterior.scorer(())
@@ -224,20 +245,30 @@ def _judged(
     n = np.ones(len(train["score"]), dtype=np.int64)
     large = large_sizes(posterior.outcome, test[size], size, _EXPOSED)
     masks = {Slice(ALL): n > 0}
-    masks |= {part: mask for part, mask in large.items() if mask.sum() >= min(LEAST, len(n))}
+    masks |= {
+        part: mask for part, mask in large.items() if mask.sum() >= min(LEAST, len(n))
+    }
     return means, with_p_values(slice_pits(intervals, n, masks, _stream(seed, "PIT")))
 
 
-def _gains(estimates: Mapping[str, Floats], test: pd.DataFrame, outcome: Outcome) -> xr.Dataset:
+def _gains(
+    estimates: Mapping[str, Floats], test: pd.DataFrame, outcome: Outcome
+) -> xr.Dataset:
     """Return gains over the first estimate, (estimator, bin); bin -1 is all items."""
     t, y, size = score_and_outcomes(test, outcome)
     loss = outcome.forms.loss(y, size, next(iter(estimates.values())))
-    likelihood = np.stack([outcome.forms.log_likelihood(y, size, x) for x in estimates.values()])
-    slices, by_bin = {-1: np.arange(len(test)), **test.groupby("bin").indices}, []
+    likelihood = np.stack(
+        [outcome.forms.log_likelihood(y, size, x) for x in estimates.values()]
+    )
+    slices = {-1: np.arange(len(test)), **test.groupby("bin").indices}
+    by_bin = []
     for items in slices.values():
-        gain, total = likelihood[:, items] - likelihood[0, items], float(loss[items].sum())
+        gain = likelihood[:, items] - likelihood[0, items]
+        total = float(loss[items].sum())
         divisor = total if total > 0 else np.nan
-        residual = gain - np.outer(gain.sum(axis=1) / divisor, loss[items])  # by the delta method
+        residual = gain - np.outer(
+            gain.sum(axis=1) / divisor, loss[items]
+        )  # by the delta method
         columns = {
             "log_likelihood": likelihood[:, items].sum(axis=1),
             "gain": gain.sum(axis=1),
@@ -246,28 +277,39 @@ def _gains(estimates: Mapping[str, Floats], test: pd.DataFrame, outcome: Outcome
             "gain_percent_se": 100 * _error_of_sum(residual) / divisor,
         }
         by_estimator = {name: ("estimator", values) for name, values in columns.items()}
-        by_bin.append(xr.Dataset(by_estimator | {"items": len(items), "score": t[items].mean()}))
+        by_bin.append(
+            xr.Dataset(by_estimator | {"items": len(items), "score": t[items].mean()})
+        )
     gains = xr.concat(by_bin, pd.Index(list(slices), name="bin"))
     return gains.assign_coords(estimator=list(estimates)).transpose("estimator", "bin")
 
 
 def _error_of_sum(values: Floats) -> Floats:
     n = values.shape[1]
-    return values.std(axis=1, ddof=1) * np.sqrt(n) if n > 1 else np.full(len(values), np.nan)
+    return (
+        values.std(axis=1, ddof=1) * np.sqrt(n)
+        if n > 1
+        else np.full(len(values), np.nan)
+    )
 
 
-def baselines(frame: pd.DataFrame, outcome: Outcome, new_score: Floats) -> dict[str, Floats]:
+def baselines(
+    frame: pd.DataFrame, outcome: Outcome, new_score: Floats
+) -> dict[str, Floats]:
     """Return E(theta | t) at new scores by first-order calibrations of a table of items."""
     from sklearn.preprocessing import SplineTransformer
 
     score, y, size = score_and_outcomes(frame, outcome)
     weight, total = outcome.forms.weighted(y, size)
     if not (weight > 0).any():
-        raise ItemsError(f"all {len(frame):,} exposures are 0: nothing can be calibrated")
+        raise ItemsError(
+            f"all {len(frame):,} exposures are 0: nothing can be calibrated"
+        )
     scale = outcome.theta if outcome.theta.holds(score).all() else LINEAR
     distinct, place = np.unique(score[weight > 0], return_inverse=True)
     weight, total = (np.bincount(place, x[weight > 0]) for x in (weight, total))
-    places, position = scale.position(new_score), scale.position(distinct)
+    places = scale.position(new_score)
+    position = scale.position(distinct)
     average = total.sum() / weight.sum()
     # outcomes in units of their mean and weights in events, for any unit of exposure
     unit = average if outcome.theta is LOG else 1.0
@@ -289,9 +331,11 @@ def baselines(frame: pd.DataFrame, outcome: Outcome, new_score: Floats) -> dict[
         # no regression ends at a rate of 0, or at a probability of 1
         return estimates | {"platt": constant, "spline": constant}
     share = np.cumsum(weight) / weight.sum()
-    knots, degree = np.unique(np.interp(np.linspace(0, 1, _KNOTS), share, position)), 3
+    knots = np.unique(np.interp(np.linspace(0, 1, _KNOTS), share, position))
+    degree = 3
     if len(position) < len(knots) + degree:
-        knots, degree = position, 1
+        knots = position
+        degree = 1
     platt = regression(position[[0, -1]], 1, 0.0)
     ridge = 0.0 if outcome.theta is LINEAR else _RIDGE
     return estimates | {"platt": platt, "spline": regression(knots, degree, ridge)}
@@ -300,17 +344,24 @@ def baselines(frame: pd.DataFrame, outcome: Outcome, new_score: Floats) -> dict[
 def _isotonic(weight: Floats, total: Floats, outcome: Outcome) -> Floats:
     """Rising rates; only the lowest can be without events, and the highest without failures."""
     fitted = optimize.isotonic_regression(total / weight, weights=weight)
-    rate, low_end, high_start = fitted.x, fitted.blocks[1], fitted.blocks[-2]
+    rate = fitted.x
+    low_end = fitted.blocks[1]
+    high_start = fitted.blocks[-2]
     low, high = (
         outcome.forms.pooled_rate(float(total[block].sum()), float(weight[block].sum()))
         for block in (slice(low_end), slice(high_start, None))
     )
     least = np.min([low, *rate[low_end : low_end + 1]])
-    return np.clip(rate, least, np.max([high, *rate[max(high_start - 1, 0) : high_start]]))
+    return np.clip(
+        rate, least, np.max([high, *rate[max(high_start - 1, 0) : high_start]])
+    )
 
 
 def leakage(
-    items: Items | Statistics, *, fresh: Items | None = None, out_of_fold: Items | None = None
+    items: Items | Statistics,
+    *,
+    fresh: Items | None = None,
+    out_of_fold: Items | None = None,
 ) -> Result:
     """Test whether scores were trained on outcomes, which posteriors would then count twice.
 
@@ -356,16 +407,22 @@ def leakage(
             continue
         check_outcomes(other, name)
         if isinstance(items, Statistics):
-            raise FitError("statistics have no rows to compare: give leakage() the items")
+            raise FitError(
+                "statistics have no rows to compare: give leakage() the items"
+            )
         if items.kind != other.kind:
             raise ItemsError(
                 f"{name}= has {other.kind} items, not {items.kind} ones: give the same rows in "
                 "the same order"
             )
-        evidence[where] = judge(OUTCOMES[items.kind], read_frame(items), read_frame(other))
+        evidence[where] = judge(
+            OUTCOMES[items.kind], read_frame(items), read_frame(other)
+        )
     table = pd.DataFrame.from_dict(evidence, "index", columns=["value", "z", "p"])
     table = table.rename_axis("where").reset_index().assign(what="leakage")
-    tolerated = (table["where"] == "out-of-fold scores") & (table["value"] <= _TOLERANCE)
+    tolerated = (table["where"] == "out-of-fold scores") & (
+        table["value"] <= _TOLERANCE
+    )
     honest = tolerated | (table["p"] >= _LEVEL / len(evidence))
     table["verdict"] = np.where(honest, OK, FAIL)
     failed = table.loc[~honest, ["where", "value", "z"]].to_numpy()
@@ -391,7 +448,8 @@ Evidence = tuple[float, float, float]  # a value, its z, large where scores leak
 
 def _from_outcomes(data: Items | Statistics) -> Evidence:
     """Return the least variation by octave of exposure or noise sd; z with its sign turned."""
-    statistics, outcome = data, OUTCOMES[data.kind]
+    statistics = data
+    outcome = OUTCOMES[data.kind]
     if not isinstance(statistics, Statistics):
         statistics = summarize(statistics, folds=0, on_leakage="ignore", progress=False)
     margin = outcome.margins[0]
@@ -416,7 +474,9 @@ def _from_outcomes(data: Items | Statistics) -> Evidence:
 def _from_fresh(outcome: Outcome, frame: pd.DataFrame, fresh: pd.DataFrame) -> Evidence:
     """Judge whether scores go with their items' outcomes more closely than with fresh ones."""
     check_rows(frame, fresh, {"score": "score"}, "fresh=")
-    (score, *seen), (_, *later) = (score_and_outcomes(x, outcome) for x in (frame, fresh))
+    (score, *seen), (_, *later) = (
+        score_and_outcomes(x, outcome) for x in (frame, fresh)
+    )
     rank = special.ndtri((pd.Series(score).rank() - 0.5) / len(score))
     contrast, weight = outcome.forms.contrast(*seen, *later)
     centred = rank - (weight @ rank) / weight.sum()
@@ -433,7 +493,8 @@ def _from_folds(outcome: Outcome, frame: pd.DataFrame, folds: pd.DataFrame) -> E
     score, y, size = score_and_outcomes(frame, outcome)
     scores = score, folds["score"].to_numpy(dtype=float), np.ones(len(score))
     density, out_of_fold, none = (outcome.forms.line(x, y, size)[0] for x in scores)
-    extra, gain = density - out_of_fold, float((out_of_fold - none).sum())
+    extra = density - out_of_fold
+    gain = float((out_of_fold - none).sum())
     z = float(extra.sum() / max(np.sqrt(len(extra)) * extra.std(), 1e-300))
     effect = float(extra.sum()) / max(gain, 1e-300) if extra.sum() > 0 else 0.0
     return effect, z, float(special.ndtr(-z))

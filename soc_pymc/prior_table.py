@@ -22,13 +22,21 @@ __all__ = ["load", "score"]
 FORMAT = "soc_pymc-prior-5"
 POLYNOMIALS = "weight", "first", "second"  # of a node: its weight and both curves
 MOST_APART = 0.5  # variance of the nodes' posterior means, relative to the mean of their variances
-MOST_MOVED = 0.0018  # mean square of the relative changes of a mixture's weights by their spread
-OUTER_LEVEL = 0.005  # smallest level of a quantile, and distance of the largest one from 1
+MOST_MOVED = (
+    0.0018  # mean square of the relative changes of a mixture's weights by their spread
+)
+OUTER_LEVEL = (
+    0.005  # smallest level of a quantile, and distance of the largest one from 1
+)
 CLOSE = 1e-3  # error of a quantile's last step but one, as a logit: the step squares it
 _ROUNDING = 1e-15  # relative size of a step that changes no digit
-_FAINT, _LEAST_LOG = 1e-13, -300.0  # weight that does not move a quantile; log share that is 0
+# weight that does not move a quantile; log share that is 0
+_FAINT = 1e-13
+_LEAST_LOG = -300.0
 _AT_ONCE = 1 << 15  # numbers in one array of nodes x items
-_MANY, _EVERY = 200, 8  # members from which quantiles are first found among a share of them
+# members from which quantiles are first found among a share of them
+_MANY = 200
+_EVERY = 8
 ARRAYS = SimpleNamespace(
     log=np.log, exp=np.exp, sqrt=np.sqrt, low=np.minimum, high=np.maximum, where=np.where,
     clip=np.clip, exact=float, keep=lambda value: value,  # for values that are used often
@@ -36,8 +44,12 @@ ARRAYS = SimpleNamespace(
     most=lambda value: value.max(axis=0), interp=np.interp,
     bin=lambda cuts, value: np.searchsorted(cuts, value, side="right"),
     take=lambda index, *columns: [column[index] for column in columns])  # fmt: skip
-Items = namedtuple("Items", "score outcome size prior_size group")  # arrays (n,), or None
-Posteriors = namedtuple("Posteriors", "weight a b zero averages flagged ways")  # by `nodes_given`
+Items = namedtuple(
+    "Items", "score outcome size prior_size group"
+)  # arrays (n,), or None
+Posteriors = namedtuple(
+    "Posteriors", "weight a b zero averages flagged ways"
+)  # by `nodes_given`
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +71,8 @@ def _half(n: Any) -> Any:
 def _deviance(ratio: Any, xp: Any) -> tuple[Any, Any]:
     """2 (1 - u + u log u) / (1 - u)^2 for a ratio u (Peizer and Pratt 1968), and log u."""
     u = xp.keep(ratio)
-    e, log = u - 1.0, xp.keep(xp.log(u))
+    e = u - 1.0
+    log = xp.keep(xp.log(u))
     is_small = xp.high(e, -e) < 1e-3
     divisor = xp.where(is_small, 1.0, e)
     series = 1.0 - e * (1 / 3 - e * (1 / 6 - e / 10))
@@ -68,7 +81,8 @@ def _deviance(ratio: Any, xp: Any) -> tuple[Any, Any]:
 
 def _log_rise(x: Any, k: Any, xp: Any) -> Any:
     """Log of Gamma(x + k) / Gamma(x), with all digits where x is large."""
-    n, end = x + 7.5, x + k + 7.5
+    n = x + 7.5
+    end = x + k + 7.5
     bend, _ = _deviance(n / end, xp)
     steps = xp.log(math.prod(1.0 + k / (x + i) for i in range(8)))
     return k * xp.log(end) - 0.5 * k * k / end * bend + _half(end) - _half(n) - steps
@@ -85,36 +99,58 @@ def _normal_cdf(z: Any, xp: Any) -> Any:
 
 def _raised(a: Any, x: Any, step: Any = 0.0) -> Any:
     """Sum of the four terms that raise a distribution function to a shape a + 4."""
-    return (1 + x / (a + 1) * (1 + (x + step) / (a + 2) * (1 + (x + 2 * step) / (a + 3)))) / a
+    return (
+        1 + x / (a + 1) * (1 + (x + step) / (a + 2) * (1 + (x + 2 * step) / (a + 3)))
+    ) / a
 
 
 def _gamma_law(a: Any, b: Any, t: Any, xp: Any) -> tuple[Any, Any]:
     """Distribution function at theta = exp(t) and density of t, by Peizer and Pratt at a + 4."""
-    x, n = xp.keep(xp.clip(b * xp.exp(t), 1e-300, 1e90)), a + 3.5
+    x = xp.keep(xp.clip(b * xp.exp(t), 1e-300, 1e90))
+    n = a + 3.5
     bend, log = _deviance(n / x, xp)
-    deviation, slope = x - n, xp.keep(bend / x)
+    deviation = x - n
+    slope = xp.keep(bend / x)
     scale = math.prod((a + i) / n for i in range(4)) * xp.sqrt(n / (2.0 * math.pi))
-    density = xp.keep(scale * xp.exp(3.5 * log - 0.5 * deviation * deviation * slope - _half(n)))
+    density = xp.keep(
+        scale * xp.exp(3.5 * log - 0.5 * deviation * deviation * slope - _half(n))
+    )
     z = (deviation - 1 / 6 - 0.02 / (a + 4.0)) * xp.sqrt(slope)
     return _normal_cdf(z, xp) + density * _raised(a, x), density
 
 
 def _beta_law(a: Any, b: Any, t: Any, xp: Any) -> tuple[Any, Any]:
     """Distribution function at theta = 1 / (1 + exp(-t)) and density of t."""
-    odds, m, n, s = xp.keep(xp.exp(-t)), a + 3.5, b + 3.5, a + b
-    p, total = xp.keep(1.0 / (1.0 + odds)), s + 7.0
+    odds = xp.keep(xp.exp(-t))
+    m = a + 3.5
+    n = b + 3.5
+    s = a + b
+    p = xp.keep(1.0 / (1.0 + odds))
+    total = s + 7.0
     q = xp.keep(odds * p)
-    (bend_p, log_p), (bend_q, log_q) = _deviance(m / total / p, xp), _deviance(n / total / q, xp)
-    bend, deviation = xp.keep(q * bend_p + p * bend_q), total * p - m
-    exponent = 3.5 * (log_p + log_q) - 0.5 * deviation * deviation * bend / (total * p * q)
-    exponent = exponent - _half(m) - _half(n) + (1 / 12 - 1 / 360 / (total * total)) / total
+    (bend_p, log_p), (bend_q, log_q) = (
+        _deviance(m / total / p, xp),
+        _deviance(n / total / q, xp),
+    )
+    bend = xp.keep(q * bend_p + p * bend_q)
+    deviation = total * p - m
+    exponent = 3.5 * (log_p + log_q) - 0.5 * deviation * deviation * bend / (
+        total * p * q
+    )
+    exponent = (
+        exponent - _half(m) - _half(n) + (1 / 12 - 1 / 360 / (total * total)) / total
+    )
     rise = math.prod((a + i) / m * (b + i) / n for i in range(4))
     scale = rise / math.prod((s + i) / total for i in range(7))
-    density = xp.keep(scale * xp.sqrt(m * n / total / (2.0 * math.pi)) * xp.exp(exponent))
+    density = xp.keep(
+        scale * xp.sqrt(m * n / total / (2.0 * math.pi)) * xp.exp(exponent)
+    )
     upper = math.prod((p * (s + i) / (a + i) for i in range(4)), start=density)
     upper = upper * _raised(b, q * (s + 4), q)
     correction = 0.02 * (q / (a + 4.0) - p / (b + 4.0) + (q - 0.5) / (s + 8.0))
-    z = (deviation + p / 3 - 1 / 6 - correction) * xp.sqrt(bend / ((total + 1 / 6) * p * q))
+    z = (deviation + p / 3 - 1 / 6 - correction) * xp.sqrt(
+        bend / ((total + 1 / 6) * p * q)
+    )
     return _normal_cdf(z, xp) + density * _raised(a, p * s, p) - upper, density
 
 
@@ -181,20 +217,27 @@ def load(path: Any) -> PriorTable:
     try:
         if str(path).endswith(".json"):
             content = json.loads(Path(path).read_text("utf-8"))
-            meta, columns = content["meta"], content["nodes"]
+            meta = content["meta"]
+            columns = content["nodes"]
         else:
             import pyarrow.parquet as pq
 
             columns = pq.read_table(path)
-            meta = json.loads((columns.schema.metadata or {}).get(b"soc_pymc_prior", b"{}"))
+            meta = json.loads(
+                (columns.schema.metadata or {}).get(b"soc_pymc_prior", b"{}")
+            )
         if meta["format"] != FORMAT:
-            raise ValueError(f"its format is {meta['format']!r}, and this reads {FORMAT!r}")
+            raise ValueError(
+                f"its format is {meta['format']!r}, and this reads {FORMAT!r}"
+            )
         columns = {c: np.asarray(columns[c], dtype=kind) for c, kind in meta["columns"]}
         if meta.pop("checksum") != checksum(meta, columns):
             raise ValueError("it was changed after it was written")
         return by_group(meta, columns)
     except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
-        raise ValueError(f"{path} has no usable prior table: export it again ({error})") from None
+        raise ValueError(
+            f"{path} has no usable prior table: export it again ({error})"
+        ) from None
 
 
 def checksum(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> str:
@@ -253,45 +296,65 @@ def score(
     0.1
     """
     table = table if isinstance(table, PriorTable) else load(table)
-    meta, family = table.meta, FAMILIES[table.meta["family"]]
+    meta = table.meta
+    family = FAMILIES[table.meta["family"]]
     score = meta["score"] if score is None else score
     if score is None:
         raise ValueError("the fit's items have a score: give score= of each")
     if not all(OUTER_LEVEL <= level <= 1.0 - OUTER_LEVEL for level in quantiles):
         raise ValueError(f"quantiles={tuple(quantiles)} must be from 0.005 to 0.995")
     if size is None and (outcome is not None or meta["sizes"]):
-        raise ValueError("outcomes, and thetas that depend on the size, need it: give size= too")
+        raise ValueError(
+            "outcomes, and thetas that depend on the size, need it: give size= too"
+        )
     values = (0.0, family.none, size) if outcome is None else (outcome, size, size)
     arrays = [np.asarray(v, dtype=float) for v in (score, *values)]
     t, y, n, prior_size = np.broadcast_arrays(*map(np.atleast_1d, arrays))
     if bad := np.sum(~family.good(y, n)):
-        raise ValueError(f"{bad} of {len(t)} outcomes are not possible with their sizes")
+        raise ValueError(
+            f"{bad} of {len(t)} outcomes are not possible with their sizes"
+        )
     labels = None
     if meta["groups"]:
-        labels = np.array([*map(str, np.atleast_1d(np.array(group, dtype=object)))], dtype=object)
+        labels = np.array(
+            [*map(str, np.atleast_1d(np.array(group, dtype=object)))], dtype=object
+        )
         if len(labels) != len(t):
-            raise ValueError(f"{len(labels)} groups for {len(t)} scores: give group= of each")
+            raise ValueError(
+                f"{len(labels)} groups for {len(t)} scores: give group= of each"
+            )
         if unknown := sorted(set(labels) - set(meta["groups"])):
             raise ValueError(f"group {unknown[0]!r} is not one of the table's")
     rows, flagged = posterior_rows(table, Items(t, y, n, prior_size, labels), quantiles)
     names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, quantiles)]
     names += ["p_zero"] * meta["zero"] + ["flagged"]
     columns = dict(zip(names, [*rows, flagged], strict=True))
-    return columns if any(v.ndim for v in arrays) else {k: v[0].item() for k, v in columns.items()}
+    return (
+        columns
+        if any(v.ndim for v in arrays)
+        else {k: v[0].item() for k, v in columns.items()}
+    )
 
 
-def posterior_rows(table: PriorTable, items: Items, probs: Sequence[float]) -> tuple[Any, Any]:
+def posterior_rows(
+    table: PriorTable, items: Items, probs: Sequence[float]
+) -> tuple[Any, Any]:
     """Rows of `mixture_rows`, and flags of items."""
     out = np.full((3 + len(probs) + table.meta["zero"], len(items.score)), np.nan)
-    flagged, family = np.ones(len(items.score), dtype=bool), FAMILIES[table.meta["family"]]
+    flagged = np.ones(len(items.score), dtype=bool)
+    family = FAMILIES[table.meta["family"]]
     with np.errstate(all="ignore"):  # what cannot be computed is NaN, and flagged
-        for part, (weight, a, b, zero, averages, flags, _) in posterior_nodes(table, items):
+        for part, (weight, a, b, zero, averages, flags, _) in posterior_nodes(
+            table, items
+        ):
             out[:, part] = mixture_rows(family, weight, a, b, averages, probs, zero)
             flagged[part] = flags
     return out, flagged | ~np.isfinite(out).all(axis=0)
 
 
-def posterior_nodes(table: PriorTable, items: Items) -> Iterator[tuple[Any, Posteriors]]:
+def posterior_nodes(
+    table: PriorTable, items: Items
+) -> Iterator[tuple[Any, Posteriors]]:
     """Indices of items and their nodes given the outcomes, in parts of any order."""
     meta, (t, y, n, *_) = table.meta, items
     scale, low, high = (meta["axis"][name] for name in ("scale", "low", "high"))
@@ -304,7 +367,9 @@ def posterior_nodes(table: PriorTable, items: Items) -> Iterator[tuple[Any, Post
     if items.group is not None:
         labels, code = np.unique(items.group, return_inverse=True)
     parts = [table.nodes(label, cell[code == k]) for k, label in enumerate(labels)]
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    columns = {
+        name: np.concatenate([part[name] for part in parts]) for name in parts[0]
+    }
     begin = np.flatnonzero(columns["node"] == 0)  # of the nodes of a cell
     cell = cell + len(begin) // len(labels) * code
     number = np.diff(begin, append=len(columns["node"]))[cell]
@@ -315,59 +380,87 @@ def posterior_nodes(table: PriorTable, items: Items) -> Iterator[tuple[Any, Post
         for part in (alike[i : i + step] for i in range(0, len(alike), step)):
             rows = begin[cell[part]] + np.arange(number[part[0]])[:, None]
             node = {name: values.take(rows) for name, values in columns.items()}
-            node["is_zero"] = node["node"] == len(rows) - 1  # under a mixture with zeros
+            node["is_zero"] = (
+                node["node"] == len(rows) - 1
+            )  # under a mixture with zeros
             node["wide"] = node["wide"][0]
-            yield part, nodes_given(meta, node, x[part], w[part], y[part], n[part], ARRAYS)
+            yield (
+                part,
+                nodes_given(meta, node, x[part], w[part], y[part], n[part], ARRAYS),
+            )
 
 
 def places(meta: Mapping[str, Any], t: Any, size: Any, xp: Any) -> tuple[Any, Any, Any]:
     """Each item's cell in its group, and its places along score and size there, inside 0 to 1."""
-    axis, atom, ends, sizes = meta["axis"], 0, (-1e30, 1e30), meta["sizes"]
+    axis = meta["axis"]
+    atom = 0
+    ends = (-1e30, 1e30)
+    sizes = meta["sizes"]
     for k, value in enumerate(meta["atoms"], 1):
         atom = xp.where(t == xp.exact(value), k, atom)
-    u = position = xp.keep(xp.where(atom > 0, 0.5, t))  # an atom need not have a position
+    u = position = xp.keep(
+        xp.where(atom > 0, 0.5, t)
+    )  # an atom need not have a position
     if axis["scale"] == "rank":  # known at some scores, and straight between them
-        u, ends = xp.interp(position, axis["score"], axis["rank"]), (0.0, 1.0)
+        u = xp.interp(position, axis["score"], axis["rank"])
+        ends = (0.0, 1.0)
     elif axis["scale"] != "linear":
-        u = xp.log(position) - (xp.log(1.0 - position) if axis["scale"] == "logit" else 0.0)
+        u = xp.log(position) - (
+            xp.log(1.0 - position) if axis["scale"] == "logit" else 0.0
+        )
     cell, x = _within(meta["score_edges"], position, meta["edges"], u, xp)
     cell = xp.where(atom > 0, len(meta["edges"]) - 2 + atom, cell)
     x = xp.where(atom > 0, 0.0, xp.clip(x, *ends))
     if not sizes:
         return cell, x, 0.0 * x
-    column, w = _within(meta["size_edges"], size, sizes, xp.log(xp.high(size, 1e-300)), xp)
+    column, w = _within(
+        meta["size_edges"], size, sizes, xp.log(xp.high(size, 1e-300)), xp
+    )
     return cell * (len(sizes) - 1) + column, x, xp.clip(w, 0.0, 1.0)
 
 
 def _within(cuts: Any, values: Any, edges: Any, u: Any, xp: Any) -> tuple[Any, Any]:
     """Cells of values between cuts, the outer ones without end, and places from 0 to 1 there."""
-    cell = xp.bin(np.array(cuts[1:-1]), values)  # there all engines agree to the last digit
+    cell = xp.bin(
+        np.array(cuts[1:-1]), values
+    )  # there all engines agree to the last digit
     low, width = xp.take(cell, np.array(edges[:-1]), np.diff(edges))
     return cell, xp.keep((u - low) / width)
 
 
-def nodes_given(meta: Any, node: Any, x: Any, w: Any, y: Any, n: Any, xp: Any) -> Posteriors:
+def nodes_given(
+    meta: Any, node: Any, x: Any, w: Any, y: Any, n: Any, xp: Any
+) -> Posteriors:
     """Weights and parameters (nodes, n) given outcomes; P(theta = 0), moments and flags (n,).
 
     And the ways (nodes, n) in which a mixture's weights vary before the outcomes.
     """
-    family, sums = FAMILIES[meta["family"]], list[Any]()
+    family = FAMILIES[meta["family"]]
+    sums = list[Any]()
     ways = [values for name, values in node.items() if name.startswith("way_")]
     powers = {f"{i}{j}": math.prod([x] * i + [w] * j) for i, j in meta["terms"]}
     weight, *curves = (
         xp.keep(sum(node[f"{name}_{term}"] * power for term, power in powers.items()))
         for name in POLYNOMIALS
     )
-    curves = [xp.keep(xp.clip(v, -m, m)) for v, m in zip(curves, family.bounds, strict=True)]
+    curves = [
+        xp.keep(xp.clip(v, -m, m)) for v, m in zip(curves, family.bounds, strict=True)
+    ]
     a, b = map(xp.keep, family.parameters(*curves, xp))
     if meta["mixture"]:
-        weight, *sums = _reweighted(ways, weight, family.log_density(a, b, y, n, xp), xp)
+        weight, *sums = _reweighted(
+            ways, weight, family.log_density(a, b, y, n, xp), xp
+        )
     if meta["zero"]:
         sums.append(xp.where(node["is_zero"], weight, 0.0))
         weight = xp.keep(xp.where(node["is_zero"], 0.0, weight))
     a, b = map(xp.keep, family.update(a, b, y, n))
     averages, total, *sums = moments(family, weight, a, b, xp, *sums)
-    close = sums[0] <= MOST_MOVED if meta["mixture"] else averages[2] <= MOST_APART * averages[1]
+    close = (
+        sums[0] <= MOST_MOVED
+        if meta["mixture"]
+        else averages[2] <= MOST_APART * averages[1]
+    )
     zero = sums[1] / (sums[1] + total) if meta["zero"] else None
     flagged = ~close | (node["wide"] > 0) | (x < 0.0) | (x > 1.0)
     return Posteriors(weight / total, a, b, zero, averages, flagged, ways)
@@ -375,17 +468,22 @@ def nodes_given(meta: Any, node: Any, x: Any, w: Any, y: Any, n: Any, xp: Any) -
 
 def _reweighted(ways: Any, weight: Any, log_density: Any, xp: Any) -> tuple[Any, Any]:
     """A mixture's weights given log densities of the outcome, and terms of how far they move."""
-    prior, log_p = xp.keep(xp.high(weight, 0.0)), xp.keep(log_density)  # polynomials may be < 0
+    # polynomials may be < 0
+    prior = xp.keep(xp.high(weight, 0.0))
+    log_p = xp.keep(log_density)
     p = xp.keep(xp.exp(xp.high(log_p - xp.most(log_p), _LEAST_LOG)))
     total, *shifts = xp.total(prior * p, *(way * p for way in ways))
     # Bayes' rule, averaged over uncertain weights as if they and their sum were lognormal
     shifts = [xp.keep(shift / total) for shift in shifts]
     change = sum(way * shift for way, shift in zip(ways, shifts, strict=True))
-    change, share = xp.keep(change / xp.high(prior, 1e-100)), xp.keep(prior * p / total)
+    change = xp.keep(change / xp.high(prior, 1e-100))
+    share = xp.keep(prior * p / total)
     return xp.keep(share / xp.high(1.0 + change, 0.1)), share * change * change
 
 
-def moments(family: Any, weight: Any, a: Any, b: Any, xp: Any, *further: Any) -> tuple[Any, ...]:
+def moments(
+    family: Any, weight: Any, a: Any, b: Any, xp: Any, *further: Any
+) -> tuple[Any, ...]:
     """Means and variances within and between members; sums of the weights and further values."""
     means = xp.keep(family.mean(a, b))
     total, mean, *sums = xp.total(weight, weight * means, *further)
@@ -406,11 +504,16 @@ def mixture_rows(
     zero: Any = None, laws: Sequence[Any] = (),
 ) -> Any:  # fmt: skip
     """Rows of mean, sd, variance and quantiles of mixtures, and P(theta = 0) if given."""
-    mean, variance = averages[0], averages[1] + averages[2]
+    mean = averages[0]
+    variance = averages[1] + averages[2]
     total_mean, total = with_zeros(mean, variance, 0.0 if zero is None else zero)
-    out, below, laws = [total_mean, np.sqrt(total), total], 0.0, laws or [family.law]
+    out = [total_mean, np.sqrt(total), total]
+    below = 0.0
+    laws = laws or [family.law]
     counts = (np.abs(weight) > _FAINT).any(axis=1)  # quantiles do not show the others
-    weight, a, b = weight[counts], a[counts], b[counts]
+    weight = weight[counts]
+    a = a[counts]
+    b = b[counts]
     if zero is not None and not family.positive:
         below = (weight * laws[-1](a, b, 0.0, ARRAYS)[0]).sum(axis=0)
     stages = [(family.law, _EVERY)] * (len(weight) > _MANY) + [(law, 1) for law in laws]
@@ -426,7 +529,9 @@ def mixture_rows(
     return np.array(out if zero is None else [*out, zero])
 
 
-def start(family: Any, mean: Any, variance: Any, levels: Any, xp: Any) -> tuple[Any, ...]:
+def start(
+    family: Any, mean: Any, variance: Any, levels: Any, xp: Any
+) -> tuple[Any, ...]:
     """Logits of levels, places near their quantiles, sds there, and masks of quantiles at 0."""
     level, zero, below = levels  # P(theta = 0), and P(theta < 0) if it is not 0
     nonzero = xp.high(1.0 - zero, 1e-290)
@@ -435,11 +540,17 @@ def start(family: Any, mean: Any, variance: Any, levels: Any, xp: Any) -> tuple[
     share = xp.keep(xp.clip(share, 1e-300, 1.0 - 1e-16))
     a, b = map(xp.keep, family.matched(mean, variance))
     middle, square = family.middle(a, b, xp)
-    goal, sd = xp.keep(xp.log(share / (1.0 - share))), xp.keep(xp.sqrt(square))
+    goal = xp.keep(xp.log(share / (1.0 - share)))
+    sd = xp.keep(xp.sqrt(square))
     t = xp.keep(xp.clip(middle + sd * goal / 1.702, -family.end, family.end))
     p, density = family.law(a, b, t, xp)
     t = xp.clip(t + newton(goal, p, density, sd, xp)[1], -family.end, family.end)
-    return goal, t, xp.low(sd, 0.1 * family.end), (level >= under) & (level < under + zero)
+    return (
+        goal,
+        t,
+        xp.low(sd, 0.1 * family.end),
+        (level >= under) & (level < under + zero),
+    )
 
 
 def _solved(law: Any, weight: Any, a: Any, b: Any, state: Any, steps: int = 200) -> Any:
@@ -447,10 +558,13 @@ def _solved(law: Any, weight: Any, a: Any, b: Any, state: Any, steps: int = 200)
     goal, unit, t, low, high = state
     p, density = ((weight * v).sum(axis=0) for v in law(a, b, t, ARRAYS))
     gap, step = newton(goal, p, density, unit, ARRAYS)
-    low, high = np.where(gap > 0, t, low), np.where(gap > 0, high, t)
+    low = np.where(gap > 0, t, low)
+    high = np.where(gap > 0, high, t)
     step = np.clip(step, 0.7 * (low - t), 0.7 * (high - t))
     t = t + step
-    if (todo := ~((np.abs(gap) < CLOSE) | (np.abs(step) < _ROUNDING * np.abs(t)))).any():
+    if (
+        todo := ~((np.abs(gap) < CLOSE) | (np.abs(step) < _ROUNDING * np.abs(t)))
+    ).any():
         weight, a, b = (v[:, todo] for v in (weight, a, b))
         state = [v[todo] for v in (goal, unit, t, low, high)]
         t[todo] = _solved(law, weight, a, b, state, steps - 1) if steps else np.nan

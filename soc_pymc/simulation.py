@@ -36,12 +36,15 @@ def s1(n_items: int, seed: int = 0) -> pd.DataFrame:
     >>> list(s1(3).columns)
     ['score', 'exposure', 'count', 'theta', 'true_mean', 'true_cv2']
     """
-    n_items, seed = Whole(0)(n_items, "n_items"), SEED(seed, "seed")
+    n_items = Whole(0)(n_items, "n_items")
+    seed = SEED(seed, "seed")
     rng = np.random.default_rng(seed)
     score = np.exp(rng.normal(np.log(0.05), 0.8, n_items))
     exposure = np.ceil(np.exp(rng.normal(np.log(6), 1.8, n_items)))
     x = np.log(score / 0.05)
-    log_mean = np.log(0.05) + 0.8 * x - 0.15 * x**2 / (1 + np.abs(x)) + 0.15 * np.tanh(2 * x)
+    log_mean = (
+        np.log(0.05) + 0.8 * x - 0.15 * x**2 / (1 + np.abs(x)) + 0.15 * np.tanh(2 * x)
+    )
     log_cv2 = np.log(0.3) - 0.8 * np.tanh(x)
     theta = rng.gamma(np.exp(-log_cv2), np.exp(log_mean + log_cv2))
     table = _counts(rng, score, exposure.astype(np.int64), theta)
@@ -76,7 +79,8 @@ def click_rates(
     >>> click_rates(4, delta=0.0)["theta"].shape
     (4,)
     """
-    n_items, seed = Whole(0)(n_items, "n_items"), SEED(seed, "seed")
+    n_items = Whole(0)(n_items, "n_items")
+    seed = SEED(seed, "seed")
     rng = np.random.default_rng(seed)
     score = np.exp(rng.normal(np.log(0.03), 0.8, n_items))
     exposure = np.ceil(np.exp(rng.normal(np.log(20), 1.8, n_items)))
@@ -87,7 +91,11 @@ def click_rates(
 
 
 def lognormal_rates(
-    score: ArrayLike, exposure: ArrayLike, delta: float = 0.0, sigma: float = 0.5, seed: int = 0
+    score: ArrayLike,
+    exposure: ArrayLike,
+    delta: float = 0.0,
+    sigma: float = 0.5,
+    seed: int = 0,
 ) -> pd.DataFrame:
     """Simulate counts as `click_rates` does, for the scores and exposures of any table.
 
@@ -111,9 +119,12 @@ def lognormal_rates(
     >>> lognormal_rates([0.1, 0.2], [1e6, 1e6])["exposure"].tolist()
     [1000000.0, 1000000.0]
     """
-    t, size = numbers_of(score, "score"), numbers_of(exposure, "exposure")
+    t = numbers_of(score, "score")
+    size = numbers_of(exposure, "exposure")
     if t.ndim != 1 or size.shape not in ((), t.shape):
-        raise FitError(f"score has the shape {t.shape}: give one exposure for every item")
+        raise FitError(
+            f"score has the shape {t.shape}: give one exposure for every item"
+        )
     rng = np.random.default_rng(SEED(seed, "seed"))
     theta = t * np.exp(rng.normal(delta, sigma, len(t)))
     return _counts(rng, t, np.asarray(exposure), theta)
@@ -141,17 +152,25 @@ def laplace_effects(n_items: int, seed: int = 0) -> pd.DataFrame:
     >>> list(laplace_effects(20).columns)
     ['score', 'value', 'noise_sd', 'theta']
     """
-    n_items, seed = Whole(20)(n_items, "n_items"), SEED(seed, "seed")
+    n_items = Whole(20)(n_items, "n_items")
+    seed = SEED(seed, "seed")
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((n_items, 10))
-    theta = x[:, 0] - 0.7 * x[:, 3] + (0.1 * x[:, 1]) ** 2 + rng.laplace(0.0, 1.0, n_items)
+    theta = (
+        x[:, 0] - 0.7 * x[:, 3] + (0.1 * x[:, 1]) ** 2 + rng.laplace(0.0, 1.0, n_items)
+    )
     value = theta + rng.standard_normal(n_items)
-    design, score = np.column_stack([np.ones(n_items), x]), np.empty(n_items)
+    design = np.column_stack([np.ones(n_items), x])
+    score = np.empty(n_items)
     for fold in range(5):
         test = np.arange(n_items) % 5 == fold
         train = design[~test]
-        score[test] = design[test] @ np.linalg.solve(train.T @ train, train.T @ value[~test])
-    return pd.DataFrame({"score": score, "value": value, "noise_sd": 1.0, "theta": theta})
+        score[test] = design[test] @ np.linalg.solve(
+            train.T @ train, train.T @ value[~test]
+        )
+    return pd.DataFrame(
+        {"score": score, "value": value, "noise_sd": 1.0, "theta": theta}
+    )
 
 
 def _counts(
@@ -165,4 +184,6 @@ def _counts(
             "or beyond 2^53: give other scores, exposures, delta or sigma"
         )
     count = rng.poisson(expected)
-    return pd.DataFrame({"score": score, "exposure": exposure, "count": count, "theta": theta})
+    return pd.DataFrame(
+        {"score": score, "exposure": exposure, "count": count, "theta": theta}
+    )

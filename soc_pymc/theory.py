@@ -14,13 +14,24 @@ from ._lib.arguments import POSITIVE, Whole, numbers_of
 from ._lib.arrays import Bools, Floats
 from ._lib.errors import FitError, ItemsError
 
-__all__ = ["nef_cumulants", "poisson_bound", "poisson_cumulants", "poisson_moment", "tweedie"]
+__all__ = [
+    "nef_cumulants",
+    "poisson_bound",
+    "poisson_cumulants",
+    "poisson_moment",
+    "tweedie",
+]
 
 LogPmf = Callable[[Floats], ArrayLike]
 
 
 def poisson_moment(
-    count: ArrayLike, exposure: ArrayLike, log_pmf: LogPmf, order: int = 1, *, rho: float = 0.0
+    count: ArrayLike,
+    exposure: ArrayLike,
+    log_pmf: LogPmf,
+    order: int = 1,
+    *,
+    rho: float = 0.0,
 ) -> Floats:
     """Return E(theta^k | y) of items with y ~ Poisson(theta N), from the marginal f alone.
 
@@ -53,17 +64,30 @@ def poisson_moment(
     >>> poisson_moment([0, 5], 1.0, log_pmf)  # (y + 1) 2/3
     array([0.66666667, 4.        ])
     """
-    y, n = numbers_of(count, "count", ItemsError), numbers_of(exposure, "exposure", ItemsError)
+    y = numbers_of(count, "count", ItemsError)
+    n = numbers_of(exposure, "exposure", ItemsError)
     Whole(1, 100)(order, "order")  # factorials of more leave no digits
-    _refuse(~((y >= 0) & (y == np.floor(y)) & (y < np.inf)), "count", "whole numbers from 0 on")
-    _refuse(~((n > 0) & (n < np.inf)), "exposure", "above 0: without it theta has its prior alone")
+    _refuse(
+        ~((y >= 0) & (y == np.floor(y)) & (y < np.inf)),
+        "count",
+        "whole numbers from 0 on",
+    )
+    _refuse(
+        ~((n > 0) & (n < np.inf)),
+        "exposure",
+        "above 0: without it theta has its prior alone",
+    )
     log_f, ahead = (np.asarray(log_pmf(y + k), dtype=float) for k in (0, order))
     divisor = np.maximum(log_f, _log_of(rho))
     if bad := int(np.sum(~(divisor > -np.inf))):
-        raise FitError(f"the marginal gives {bad} counts probability 0 or none: use rho above 0")
+        raise FitError(
+            f"the marginal gives {bad} counts probability 0 or none: use rho above 0"
+        )
     rising = sum(np.log(y + j + 1) - np.log(n) for j in range(order))
     unbiased = np.prod([np.maximum(y - j, 0.0) / n for j in range(order)], axis=0)
-    return np.asarray(np.exp(rising + ahead - divisor) - np.expm1(log_f - divisor) * unbiased)
+    return np.asarray(
+        np.exp(rising + ahead - divisor) - np.expm1(log_f - divisor) * unbiased
+    )
 
 
 def poisson_cumulants(
@@ -99,7 +123,13 @@ def poisson_cumulants(
 
 
 def poisson_bound(
-    true: LogPmf, estimate: LogPmf, exposure: float, order: int = 1, *, rho: float, highest: int
+    true: LogPmf,
+    estimate: LogPmf,
+    exposure: float,
+    order: int = 1,
+    *,
+    rho: float,
+    highest: int,
 ) -> dict[str, float]:
     """Return the error of E(theta^k | y) by an estimated marginal, and its bound (Theorem 1).
 
@@ -131,19 +161,28 @@ def poisson_bound(
     size = POSITIVE(exposure, "exposure") ** order
     POSITIVE(rho, "rho")
     y = np.arange(Whole(1, 10_000_000)(highest, "highest") + 1, dtype=float)
-    f, ahead, f_hat, ahead_hat = (np.exp(g(y + k)) for g in (true, estimate) for k in (0, order))
+    f, ahead, f_hat, ahead_hat = (
+        np.exp(g(y + k)) for g in (true, estimate) for k in (0, order)
+    )
     if f.sum() < 1 - 1e-12:
-        raise FitError(f"counts to {highest} have probability {f.sum():.12g} only: raise highest=")
+        raise FitError(
+            f"counts to {highest} have probability {f.sum():.12g} only: raise highest="
+        )
 
     def norm(h: Floats, power: int = 1) -> float:  # ||h^power||^(1 / power)
         return float((h ** (2 * power) @ f) ** (0.5 / power))
 
     steps = np.arange(order, dtype=float)[:, None]
-    rising, falling = np.prod(y + 1 + steps, axis=0), np.prod(np.maximum(y - steps, 0.0), axis=0)
+    rising = np.prod(y + 1 + steps, axis=0)
+    falling = np.prod(np.maximum(y - steps, 0.0), axis=0)
     correction = ahead * rising - f * falling
     distance = norm(f_hat - f, 2) + norm(ahead_hat - ahead, 2)
-    constant = norm(correction, 2) / rho / rho + (norm(falling, 2) + norm(rising, 2)) / rho
-    positive = np.where(f > 0, f, 1.0)  # counts of probability 0 have no weight in the norms
+    constant = (
+        norm(correction, 2) / rho / rho + (norm(falling, 2) + norm(rising, 2)) / rho
+    )
+    positive = np.where(
+        f > 0, f, 1.0
+    )  # counts of probability 0 have no weight in the norms
     remainder = norm(correction / positive * np.maximum(1.0 - positive / rho, 0.0))
     regularised = poisson_moment(y, exposure, estimate, order, rho=rho)
     error = norm(regularised - ahead * rising / positive / size)
@@ -152,7 +191,11 @@ def poisson_bound(
 
 
 def nef_cumulants(
-    base: ArrayLike, marginal: ArrayLike, *, log_density: ArrayLike | None = None, rho: float = 0.0
+    base: ArrayLike,
+    marginal: ArrayLike,
+    *,
+    log_density: ArrayLike | None = None,
+    rho: float = 0.0,
 ) -> Floats:
     """Return posterior cumulants of the natural parameter: derivatives of log(f_G / f_0).
 
@@ -180,12 +223,17 @@ def nef_cumulants(
     >>> nef_cumulants(np.zeros(2), marginal)  # of minus the rate: Gamma(3, 4)
     array([-0.75  ,  0.1875])
     """
-    low, top = numbers_of(base, "base"), numbers_of(marginal, "marginal")
+    low = numbers_of(base, "base")
+    top = numbers_of(marginal, "marginal")
     if low.shape != top.shape or not top.size:
-        raise FitError(f"base has the shape {low.shape}, marginal {top.shape}: they must be equal")
+        raise FitError(
+            f"base has the shape {low.shape}, marginal {top.shape}: they must be equal"
+        )
     if log_density is None:
         if rho:
-            raise FitError(f"rho={rho} needs log_density, the marginal that it is compared with")
+            raise FitError(
+                f"rho={rho} needs log_density, the marginal that it is compared with"
+            )
         return np.asarray(top - low)
     log_f = numbers_of(log_density, "log_density")
     trust = np.exp(log_f - np.maximum(log_f, _log_of(rho)))
@@ -219,13 +267,19 @@ def tweedie(
     >>> tweedie(2.0, 1.0, np.array([-1.0, -0.5]))  # Normal(0, 2) marginal of a Normal(0, 1) prior
     array([1. , 0.5])
     """
-    y, s = numbers_of(value, "value", ItemsError), numbers_of(noise_sd, "noise_sd", ItemsError)
+    y = numbers_of(value, "value", ItemsError)
+    s = numbers_of(noise_sd, "noise_sd", ItemsError)
     _refuse(~(s > 0), "noise_sd", "above 0")
     top = numbers_of(marginal, "marginal")
-    base = np.zeros(top.shape)  # f_0 is Normal(0, s^2), of natural parameter theta / s^2
-    base[:1], base[1:2] = -y / s**2, -1.0 / s**2
+    base = np.zeros(
+        top.shape
+    )  # f_0 is Normal(0, s^2), of natural parameter theta / s^2
+    base[:1] = -y / s**2
+    base[1:2] = -1.0 / s**2
     cumulants = nef_cumulants(base, top, log_density=log_density, rho=rho)
-    return np.stack([cumulant * s ** (2 * k) for k, cumulant in enumerate(cumulants, 1)])
+    return np.stack(
+        [cumulant * s ** (2 * k) for k, cumulant in enumerate(cumulants, 1)]
+    )
 
 
 def _converted(values: Floats, sign: int) -> Floats:

@@ -47,7 +47,9 @@ def Whole(least: int, most: int | None = None) -> Rule:
         good = isinstance(value, numbers.Integral) and not isinstance(value, bool)
         if good and least <= value <= (math.inf if most is None else most):
             return int(value)
-        limits = f"of at least {least:,}" if most is None else f"from {least:,} to {most:,}"
+        limits = (
+            f"of at least {least:,}" if most is None else f"from {least:,} to {most:,}"
+        )
         raise error(f"{name}={shown(value)} must be a whole number {limits}")
 
     return rule
@@ -74,7 +76,11 @@ def A(types: Any, expected: str, refusal: Refusal | None = None) -> Rule:
     def rule(value: Any, name: str, error: Refusal = FitError) -> Any:
         if isinstance(value, types):
             return value
-        what = f"{value.__name__} itself" if isinstance(value, type) else type(value).__name__
+        what = (
+            f"{value.__name__} itself"
+            if isinstance(value, type)
+            else type(value).__name__
+        )
         raise (refusal or error)(f"{name} must be {expected}, not {what}")
 
     return rule
@@ -115,15 +121,21 @@ def path_of(value: Any, name: str, error: Refusal = FitError) -> str:
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else ""
     if isinstance(text, str) and text and "\0" not in text:
         return text
-    raise error(f"{name}={shown(value)} must be the name of a file, as str or pathlib.Path")
+    raise error(
+        f"{name}={shown(value)} must be the name of a file, as str or pathlib.Path"
+    )
 
 
 def names_of(value: Any, name: str, error: Refusal = FitError) -> list[str]:
     """Names of columns: one, or several in a list."""
     names = [value] if isinstance(value, str) else value
-    if isinstance(names, list | tuple) and all(isinstance(text, str) and text for text in names):
+    if isinstance(names, list | tuple) and all(
+        isinstance(text, str) and text for text in names
+    ):
         return list(names)
-    raise error(f"{name}={shown(value)} must be the name of a column, or a list of names")
+    raise error(
+        f"{name}={shown(value)} must be the name of a column, or a list of names"
+    )
 
 
 def numbers_of(
@@ -148,4 +160,6 @@ def refuse_beyond_memory(size: float, what: str, remedy: str) -> None:
         return
     if size > memory:
         needs = f"{what} take {size / 1e9:,.0f} GB"
-        raise FitError(f"{needs}, and this machine has {memory / 1e9:,.0f} GB of memory: {remedy}")
+        raise FitError(
+            f"{needs}, and this machine has {memory / 1e9:,.0f} GB of memory: {remedy}"
+        )

@@ -13,7 +13,9 @@ class Compiled[Result]:
     that no result depends on what the process did before.
     """
 
-    def __init__(self, function: Callable[..., Result], module: str, enough: int) -> None:
+    def __init__(
+        self, function: Callable[..., Result], module: str, enough: int
+    ) -> None:
         update_wrapper(self, function)
         self.function = function
         self._module = module

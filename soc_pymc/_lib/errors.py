@@ -35,5 +35,12 @@ def warn_user(text: str, category: type[Warning]) -> None:
     warnings.warn(text, category, skip_file_prefixes=(_PACKAGE,))
 
 
-for _class in (SocError, ItemsError, StatisticsError, FitError, ItemsWarning, ConvergenceWarning):
+for _class in (
+    SocError,
+    ItemsError,
+    StatisticsError,
+    FitError,
+    ItemsWarning,
+    ConvergenceWarning,
+):
     _class.__module__ = "soc_pymc"  # in tracebacks

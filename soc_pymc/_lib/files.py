@@ -65,13 +65,26 @@ def _open_alone(path: Path) -> int:
 def check_target(path: str | os.PathLike[str]) -> Path:
     """The file to write, or a link's target; raises OSError if it cannot be written."""
     target = Path(os.path.realpath(path))
-    folder, exists = target.parent, target.exists()
+    folder = target.parent
+    exists = target.exists()
     problems = (
         (target.is_dir(), errno.EISDIR, "a folder is there: give the name of a file"),
         (exists and not target.is_file(), errno.EINVAL, "not an ordinary file"),
-        (not folder.is_dir(), errno.ENOENT, f"there is no folder {folder}, make it first"),
-        (exists and not os.access(target, os.W_OK), errno.EACCES, "the file is write-protected"),
-        (not os.access(folder, os.W_OK | os.X_OK), errno.EACCES, f"{folder} cannot be written to"),
+        (
+            not folder.is_dir(),
+            errno.ENOENT,
+            f"there is no folder {folder}, make it first",
+        ),
+        (
+            exists and not os.access(target, os.W_OK),
+            errno.EACCES,
+            "the file is write-protected",
+        ),
+        (
+            not os.access(folder, os.W_OK | os.X_OK),
+            errno.EACCES,
+            f"{folder} cannot be written to",
+        ),
     )
     for bad, number, text in problems:
         if bad:
@@ -105,7 +118,8 @@ def _netcdf(tree: xr.DataTree) -> io.BytesIO:
     """A netCDF4 file; xarray writes the same, but takes 10 times longer for many variables."""
     import h5py
 
-    text, made = h5py.string_dtype(), io.BytesIO()
+    text = h5py.string_dtype()
+    made = io.BytesIO()
 
     def stored(values: Any) -> Any:
         array = np.asarray(values)
@@ -114,13 +128,19 @@ def _netcdf(tree: xr.DataTree) -> io.BytesIO:
     with h5py.File(made, "w", track_order=True) as file:
         for node in tree.subtree:
             data = node.to_dataset(inherit=False)
-            group = file.create_group(node.path, track_order=True) if node.parent else file
+            group = (
+                file.create_group(node.path, track_order=True) if node.parent else file
+            )
             encoded = conventions.encode_dataset_coordinates(data.drop_encoding())
             variables, attributes = conventions.cf_encoder(*encoded)
-            group.attrs.update({name: stored(value) for name, value in attributes.items()})
+            group.attrs.update(
+                {name: stored(value) for name, value in attributes.items()}
+            )
             for name, variable in variables.items():
                 values = group.create_dataset(name, data=stored(variable.to_numpy()))
-                values.attrs.update({key: stored(x) for key, x in variable.attrs.items()})
+                values.attrs.update(
+                    {key: stored(x) for key, x in variable.attrs.items()}
+                )
             for dim, size in data.sizes.items():
                 if dim in variables:
                     group[dim].make_scale(dim)
@@ -158,7 +178,9 @@ def read_saved(
         with opener(io.BytesIO(content), engine="h5netcdf") as opened:
             data = opened.load()
     except Exception as error:  # libraries raise many kinds of errors
-        raise error_type(f"{path} does not hold {what} ({_brief(error)}); {again}") from error
+        raise error_type(
+            f"{path} does not hold {what} ({_brief(error)}); {again}"
+        ) from error
     if data.attrs.get("format") != form:
         raise error_type(
             f"{path} has format {data.attrs.get('format')!r}, this version reads {form!r}: "

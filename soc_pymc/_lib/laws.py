@@ -14,7 +14,9 @@ def pearson3_cdf(z: Floats | float, skew: Floats | float) -> Floats:
     half = 0.5 * np.where(is_normal, 1.0, skew)
     shape = 1.0 / half**2
     place = np.maximum(shape + z / half, 0.0)
-    below = np.where(half > 0.0, special.gammainc(shape, place), special.gammaincc(shape, place))
+    below = np.where(
+        half > 0.0, special.gammainc(shape, place), special.gammaincc(shape, place)
+    )
     return np.where(is_normal, special.ndtr(z), below)
 
 
@@ -47,9 +49,12 @@ def uniform_p_value(values: Floats) -> float:
     Tests of the rank of each, which is binomial, are combined by Cauchy's law, truncated at its
     median: ``prit_c`` of ArviZ.
     """
-    rising, n = np.sort(values), len(values)
+    rising = np.sort(values)
+    n = len(values)
     rank = np.searchsorted(rising, rising, side="right")
-    below = np.where(rank < n, special.betaincc(rank + 1.0, np.maximum(n - rank, 1.0), rising), 1.0)
+    below = np.where(
+        rank < n, special.betaincc(rank + 1.0, np.maximum(n - rank, 1.0), rising), 1.0
+    )
     above = special.betainc(rank, n - rank + 1.0, rising)
     p = 2.0 * np.minimum(below, above)
     combined = np.mean(np.where(p < 0.5, np.tan((0.5 - p) * np.pi), 0.0))

@@ -40,7 +40,9 @@ def is_shown(show: bool | None) -> bool:
     show = OrNone(switch)(show, "progress")
     variable = os.environ.get(VARIABLE, "").strip()
     if variable not in ("", "0", "1"):
-        raise SocError(f"the environment variable {VARIABLE}={variable!r} must be 0 or 1")
+        raise SocError(
+            f"the environment variable {VARIABLE}={variable!r} must be 0 or 1"
+        )
     for choice in (show, _setting[0], bool(int(variable)) if variable else None):
         if choice is not None:
             return choice
@@ -68,7 +70,11 @@ class Phase:
 
 @contextmanager
 def phase(
-    title: str, *, total: float | None = None, unit: str = "", enabled: bool | None = None
+    title: str,
+    *,
+    total: float | None = None,
+    unit: str = "",
+    enabled: bool | None = None,
 ) -> Iterator[Phase]:
     """Run a block as a phase, with a bar unless another phase has one."""
     if not is_shown(enabled) or not _bar.acquire(blocking=False):
@@ -80,13 +86,23 @@ def phase(
 
         console = Console(stderr=True)
         clears = console.is_terminal or console.is_jupyter
-        done = "{task.completed:,.0f}" + (" of {task.total:,.0f} " if total else " ") + unit
+        done = (
+            "{task.completed:,.0f}"
+            + (" of {task.total:,.0f} " if total else " ")
+            + unit
+        )
         texts = ("{task.description}", done if unit else "", "{task.fields[note]}")
-        title_column, *text_columns = (rich.TextColumn(text, markup=False) for text in texts)
+        title_column, *text_columns = (
+            rich.TextColumn(text, markup=False) for text in texts
+        )
         columns = title_column, rich.BarColumn(20), *text_columns
         time_left = rich.TimeRemainingColumn(elapsed_when_finished=True)
         with rich.Progress(
-            *columns, time_left, console=console, transient=clears, redirect_stdout=False
+            *columns,
+            time_left,
+            console=console,
+            transient=clears,
+            redirect_stdout=False,
         ) as bar:
             bar.add_task(title, total=total, note="")
             yield Phase(bar)

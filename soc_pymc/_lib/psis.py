@@ -9,10 +9,17 @@ from scipy import special
 
 from .arrays import Floats, Ints
 
-_FEW_DRAWS, _LEAST_TAIL = 225, 5  # draws up to which a fifth is the tail, and its least number
+# draws up to which a fifth is the tail, and its least number
+_FEW_DRAWS = 225
+_LEAST_TAIL = 5
 _EQUAL = 1e-9  # log weights that range less are equal
-_PRIOR_DRAWS, _PRIOR_K, _PRIOR_SCALE = 10, 0.5, 3.0  # weak priors of k and of the scale
-_LEAST_WEIGHT = 10.0 * np.finfo(float).eps  # of a scale that the posterior mean is taken over
+# weak priors of k and of the scale
+_PRIOR_DRAWS = 10
+_PRIOR_K = 0.5
+_PRIOR_SCALE = 3.0
+_LEAST_WEIGHT = (
+    10.0 * np.finfo(float).eps
+)  # of a scale that the posterior mean is taken over
 _AT_ONCE = 500_000  # numbers in one array of sets x scales x tail
 
 
@@ -40,7 +47,9 @@ def smoothed(log_ratio: Floats) -> tuple[Floats, Floats]:
 
 def _tails(log_weight: Floats, number: int) -> tuple[Ints, Floats, Floats]:
     """Rows of the largest weights, (number, n), their smoothed logarithms, and k; NaN if none."""
-    first = len(log_weight) - number - 1  # the cutoff is the largest weight below the tail
+    first = (
+        len(log_weight) - number - 1
+    )  # the cutoff is the largest weight below the tail
     row = np.argpartition(log_weight, first, axis=0)
     cutoff = np.exp(np.take_along_axis(log_weight, row[[first]], axis=0))[0]
     order = np.argsort(np.take_along_axis(log_weight, row[first + 1 :], axis=0), axis=0)
@@ -57,9 +66,12 @@ def _fitted(excess: Floats) -> tuple[Floats, Floats]:
     """Shapes and scales of generalised Pareto laws of rising excesses (n, number)."""
     number = excess.shape[1]
     scales = 30 + int(np.sqrt(number))
-    quartile, largest = excess[:, int(number / 4 + 0.5) - 1], excess[:, -1]
+    quartile = excess[:, int(number / 4 + 0.5) - 1]
+    largest = excess[:, -1]
     grid = 1.0 - np.sqrt(scales / (np.arange(scales) + 0.5))
-    inverse = grid / (_PRIOR_SCALE * quartile[:, None]) + 1.0 / largest[:, None]  # -k over scale
+    inverse = (
+        grid / (_PRIOR_SCALE * quartile[:, None]) + 1.0 / largest[:, None]
+    )  # -k over scale
     shape = np.log1p(-inverse[:, :, None] * excess[:, None]).mean(axis=2)
     weight = special.softmax(number * (np.log(-inverse / shape) - shape - 1.0), axis=1)
     weight[weight < _LEAST_WEIGHT] = 0.0

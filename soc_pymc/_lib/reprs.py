@@ -20,11 +20,20 @@ def visible(text: object) -> str:
 
 
 def html_table(
-    title: str, rows: Iterable[Sequence[object]], head: Sequence[object] = (), note: str = ""
+    title: str,
+    rows: Iterable[Sequence[object]],
+    head: Sequence[object] = (),
+    note: str = "",
 ) -> str:
     """A titled table with names of columns, if it has some, and a text below it."""
-    style = {v: f' style="color: {colour}; font-weight: bold"' for v, colour in _COLOURS.items()}
-    cells = [[f"<td{style.get(str(x), '')}>{escape(visible(x))}</td>" for x in r] for r in rows]
+    style = {
+        v: f' style="color: {colour}; font-weight: bold"'
+        for v, colour in _COLOURS.items()
+    }
+    cells = [
+        [f"<td{style.get(str(x), '')}>{escape(visible(x))}</td>" for x in r]
+        for r in rows
+    ]
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
     names = "".join(f"<th>{escape(visible(name))}</th>" for name in head)
     top = f"<thead><tr>{names}</tr></thead>" if names else ""
@@ -37,22 +46,30 @@ def lines(head: str, rows: Iterable[Sequence[str]]) -> str:
     """Text of a `repr`: a head, and below it a row for each name and value."""
     pairs = [tuple(row) for row in rows]
     width = max((len(name) for name, _ in pairs), default=0)
-    return "\n".join(map(visible, [head, *(f"  {name:<{width}}  {x}" for name, x in pairs)]))
+    return "\n".join(
+        map(visible, [head, *(f"  {name:<{width}}  {x}" for name, x in pairs)])
+    )
 
 
 def short(record: Any) -> str:
     """A configuration with the fields that differ from their defaults."""
     default = type(record)()
     values = {f.name: getattr(record, f.name) for f in fields(record)}
-    differ = {name: value for name, value in values.items() if value != getattr(default, name)}
-    shown = (f"{name}={short(v) if is_dataclass(v) else repr(v)}" for name, v in differ.items())
+    differ = {
+        name: value for name, value in values.items() if value != getattr(default, name)
+    }
+    shown = (
+        f"{name}={short(v) if is_dataclass(v) else repr(v)}"
+        for name, v in differ.items()
+    )
     return f"{type(record).__name__}({', '.join(shown)})"
 
 
 def of_statistics(stats: Any) -> Rows:
     """Rows of statistics: first the items, then the sums of their outcomes."""
     sums = {name: stats.data[name].sum() for name in stats._outcome.sums("part")}
-    cells, days = stats.data.sizes, stats.days
+    cells = stats.data.sizes
+    days = stats.days
     cell_counts = [f"{cells[t]:,} of {t}" for t in cells if f"{t}_cell" in stats.data]
     if stats.has_joint:
         cell_counts.append(f"{cells['joint']:,} joint")
@@ -61,7 +78,12 @@ def of_statistics(stats: Any) -> Rows:
         ("outcomes", stats._outcome.describe(stats.n_items, sums)),
         ("bins", f"{stats.bins:,}, {int((stats.data['n'] > 0).sum()):,} with items"),
         ("scores", score_range(stats.data) if stats.has_score else "none"),
-        ("atoms", ", ".join(f"{n:,} items at {t:.6g}" for t, n in [*stats.atoms.items()][:_SHOWN])),
+        (
+            "atoms",
+            ", ".join(
+                f"{n:,} items at {t:.6g}" for t, n in [*stats.atoms.items()][:_SHOWN]
+            ),
+        ),
         ("cells", ", ".join(cell_counts)),
         *groups_row(stats.groups),
         ("days", f"{len(days):,}, {days[0]} to {days[-1]}" if len(days) else ""),
@@ -80,5 +102,6 @@ def groups_row(labels: Sequence[str]) -> Rows:
 
 def score_range(data: xr.Dataset) -> str:
     """Smallest to largest score of the bins."""
-    low, high = float(data["score_min"].min()), float(data["score_max"].max())
+    low = float(data["score_min"].min())
+    high = float(data["score_max"].max())
     return f"{low:.4g} to {high:.4g}" if np.isfinite(high - low) else "none"

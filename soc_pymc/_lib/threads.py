@@ -52,7 +52,9 @@ def ordered_map[Block, Result](
     number = 1 if getattr(_worker, "busy", False) else threads()
     blocks = iter(blocks)
     head = list(islice(blocks, 2))
-    function = one_blas_thread(function)  # for each block: a suspended generator holds no limit
+    function = one_blas_thread(
+        function
+    )  # for each block: a suspended generator holds no limit
     if number == 1 or len(head) < 2:
         yield from map(function, chain(head, blocks))
         return
@@ -75,7 +77,9 @@ def ordered_map[Block, Result](
 
 _lock = threading.Lock()
 _limited: set[object] = set()  # calls, of all threads, that run with one thread of BLAS
-_before: list[int] = []  # threads of the libraries of BLAS without a limit, while there is one
+_before: list[
+    int
+] = []  # threads of the libraries of BLAS without a limit, while there is one
 
 
 @cache
@@ -138,7 +142,9 @@ def one_blas_thread[**P, R](function: Callable[P, R]) -> Callable[P, R]:
 def raising_interrupt() -> Iterator[None]:
     """Raise KeyboardInterrupt after Ctrl-C, which `pm.sample` and others swallow or change."""
     before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
+    if threading.current_thread() is not threading.main_thread() or not callable(
+        before
+    ):
         yield
         return
     arrived: list[int] = []

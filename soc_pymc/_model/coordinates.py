@@ -22,10 +22,14 @@ from .levels import Levels
 from .terms import Block, Curve, Design, Output
 
 _POSITIONS = np.linspace(-8.0, 8.0, 3201)
-_LEAST_POSITION = -15.0  # there a scale is 1e-50 of its prior's, and gradients are still accurate
+_LEAST_POSITION = (
+    -15.0
+)  # there a scale is 1e-50 of its prior's, and gradients are still accurate
 _HALF_LOG_2PI = 0.5 * float(np.log(2.0 * np.pi))
 
-type Values = dict[str, Floats]  # draws (draws, ...) of parameters by name; of scales the logarithm
+type Values = dict[
+    str, Floats
+]  # draws (draws, ...) of parameters by name; of scales the logarithm
 
 
 class Move(NamedTuple):
@@ -122,7 +126,8 @@ class PenalisedCoefficients:
 
     def at(self, coordinates: Floats, before: Values) -> Move:
         """Return the coefficients."""
-        laplace, log_tau = self.laplace, before[self.scale][:, None]
+        laplace = self.laplace
+        log_tau = before[self.scale][:, None]
         tau = np.exp(log_tau)
         held = 1.0 / (1.0 + laplace.precision * tau**2)
         log_sd = log_tau + 0.5 * np.log(held)  # finite where 1 / tau^2 overflows
@@ -141,7 +146,9 @@ class PenalisedCoefficients:
             by_log_tau = slope * held * (2.0 * centre + noise) + ratio**2 - 1.0 + held
             _add(slopes, self.scale, by_log_tau.sum(axis=1))
             if self.earlier:
-                _add_stacked(slopes, before, self.earlier, -(slope * sd**2) @ laplace.coupling)
+                _add_stacked(
+                    slopes, before, self.earlier, -(slope * sd**2) @ laplace.coupling
+                )
             return np.asarray(slope * sd)
 
         return Move(value, log_density, back)
@@ -171,7 +178,8 @@ class LineCoefficients:
 
     def at(self, coordinates: Floats, before: Values) -> Move:
         """Return the coefficients."""
-        laplace, sd = self.laplace, self.design.line_sd
+        laplace = self.laplace
+        sd = self.design.line_sd
         centre = laplace.line_centre
         if self.earlier:
             centre = centre - stacked(before, self.earlier) @ laplace.line_shift.T
@@ -184,7 +192,9 @@ class LineCoefficients:
         value = centre + noise
         deviation = (value - self.design.line_mean) / sd
         log_root = np.log(np.diagonal(laplace.line_root)) + np.log(widths)
-        log_density = (log_root - 0.5 * deviation**2 - np.log(sd) - _HALF_LOG_2PI).sum(axis=1)
+        log_density = (log_root - 0.5 * deviation**2 - np.log(sd) - _HALF_LOG_2PI).sum(
+            axis=1
+        )
 
         def back(slope: Floats, slopes: Values) -> Floats:
             slope = slope - deviation / sd
@@ -215,7 +225,9 @@ def _add(slopes: Values, name: str, slope: Floats) -> None:
     slopes[name] = slopes[name] + slope if name in slopes else slope
 
 
-def _add_stacked(slopes: Values, values: Values, names: Sequence[str], slope: Floats) -> None:
+def _add_stacked(
+    slopes: Values, values: Values, names: Sequence[str], slope: Floats
+) -> None:
     ends = np.cumsum([values[name].shape[1] for name in names])
     for name, part in zip(names, np.split(slope, ends[:-1], axis=1), strict=True):
         _add(slopes, name, part)
@@ -257,11 +269,15 @@ class Coefficients:
             return Coefficients(design, laplace, outputs, scales, terms, line)
         names_of_curve = {f"{name}_sd" for name in curve.levels.names}
         of_curve = [scale for scale in levels.scales if scale.name in names_of_curve]
-        level_scales = tuple(Scale.of(s.name, s.prior, s.precision, s.pull) for s in of_curve)
+        level_scales = tuple(
+            Scale.of(s.name, s.prior, s.precision, s.pull) for s in of_curve
+        )
         start = np.array([scale.tau for scale in of_curve])
         shares = _line_shares(curve, levels, laplace, start)
         level_names = tuple(scale.name for scale in level_scales)
-        line = LineCoefficients(design.name, design, laplace, names, level_names, start, shares)
+        line = LineCoefficients(
+            design.name, design, laplace, names, level_names, start, shares
+        )
         return Coefficients(design, laplace, outputs, scales, terms, line, level_scales)
 
     @property
@@ -272,7 +288,9 @@ class Coefficients:
     @property
     def steps(self) -> list[Step]:
         """All parameters but the levels' scales, in the order of the coordinates."""
-        terms = [step for pair in zip(self.scales, self.terms, strict=True) for step in pair]
+        terms = [
+            step for pair in zip(self.scales, self.terms, strict=True) for step in pair
+        ]
         return [*terms, self.line]
 
     @cached_property
@@ -305,7 +323,9 @@ class Coefficients:
             "prior_sd": self.design.line_sd,
             "centre": self.laplace.line_centre,
         }
-        labelled = {f"{name}_{key}": ((self.design.dim,), x) for key, x in of_line.items()}
+        labelled = {
+            f"{name}_{key}": ((self.design.dim,), x) for key, x in of_line.items()
+        }
         return constants | labelled
 
 
@@ -371,7 +391,10 @@ class Coordinates:
     @cached_property
     def steps(self) -> list[Step]:
         """All parameters, in the order of their coordinates."""
-        return [*self.level_scales, *(step for part in self.parts for step in part.steps)]
+        return [
+            *self.level_scales,
+            *(step for part in self.parts for step in part.steps),
+        ]
 
     @cached_property
     def start(self) -> Floats:
@@ -386,7 +409,9 @@ class Coordinates:
         log_scales = np.array([values[name] for name in names]).T
         log_density = np.sum([move.log_density for move in moves], axis=0)
 
-        def gradient(by_coefficients: Sequence[Floats], by_log_scales: Any = None) -> Floats:
+        def gradient(
+            by_coefficients: Sequence[Floats], by_log_scales: Any = None
+        ) -> Floats:
             slopes: Values = {}
             for part, slope in zip(self.parts, by_coefficients, strict=True):
                 _add_stacked(slopes, values, part.names, slope)
@@ -403,7 +428,8 @@ class Coordinates:
     def _moves(self, coordinates: Floats) -> tuple[Values, list[Move]]:
         """All parameters by name, with their slopes."""
         values: Values = {}
-        moves, start = [], 0
+        moves = []
+        start = 0
         with np.errstate(all="ignore"):  # far draws get a density that is not finite
             for step in self.steps:
                 move = step.at(coordinates[:, start : start + step.size], values)
@@ -415,24 +441,33 @@ class Coordinates:
     @property
     def dims(self) -> dict[str, tuple[str, ...]]:
         """Dims of all variables of the posterior by name; scales have none."""
-        dims: dict[str, tuple[str, ...]] = {scale.name: () for scale in self.level_scales}
+        dims: dict[str, tuple[str, ...]] = {
+            scale.name: () for scale in self.level_scales
+        }
         for part in self.parts:
             for block, scale in zip(part.design.blocks, part.scales, strict=True):
                 dims[scale.name] = ()
                 dims[block.name] = (block.dim,)
             dims[part.design.name] = (part.design.dim,)
-        outputs = {output.name: output.dims for part in self.parts for output in part.outputs}
+        outputs = {
+            output.name: output.dims for part in self.parts for output in part.outputs
+        }
         return dims | outputs
 
     def variables(self, coordinates: Floats) -> Values:
         """Return the variables of `dims` at coordinates, (draws, ...)."""
         values, _ = self._moves(coordinates)
-        scales = [*self.level_scales, *(scale for part in self.parts for scale in part.scales)]
+        scales = [
+            *self.level_scales,
+            *(scale for part in self.parts for scale in part.scales),
+        ]
         names = {scale.name for scale in scales}
         variables = {k: np.exp(x) if k in names else x for k, x in values.items()}
         for part in self.parts:
             coefficients = stacked(values, part.names) @ part.laplace.turn.T
-            variables |= {output.name: output.values(coefficients) for output in part.outputs}
+            variables |= {
+                output.name: output.values(coefficients) for output in part.outputs
+            }
         return variables
 
     @property
@@ -486,7 +521,9 @@ def _block_scale(block: Block, start: BlockLaplace) -> Scale:
     return Scale.of(f"{block.name}_sd", block.scale, start.precision, start.mode_pull)
 
 
-def _line_shares(curve: Curve, levels: Levels, laplace: Laplace, start: Floats) -> Floats:
+def _line_shares(
+    curve: Curve, levels: Levels, laplace: Laplace, start: Floats
+) -> Floats:
     """Shares (line, scales) of the line's variances that are due to the average of levels."""
     assert curve.levels is not None
     kind = curve.levels.kind

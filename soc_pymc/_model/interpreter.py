@@ -18,7 +18,11 @@ from pymc.initial_point import make_initial_point_expression
 from pymc.logprob.utils import ParameterValueError
 from pytensor.compile.mode import Mode, optdb
 from pytensor.graph.replace import vectorize_graph
-from pytensor.graph.rewriting.basic import SequentialGraphRewriter, in2out, node_rewriter
+from pytensor.graph.rewriting.basic import (
+    SequentialGraphRewriter,
+    in2out,
+    node_rewriter,
+)
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
@@ -35,14 +39,19 @@ if TYPE_CHECKING:
 
 def kept_variables(model: pm.Model) -> list[Any]:
     """Variables kept in the posterior: all except the curves at bins, which follow from knots."""
-    return [v for v in [*model.free_RVs, *model.deterministics] if not v.name.startswith("bin_")]
+    return [
+        v
+        for v in [*model.free_RVs, *model.deterministics]
+        if not v.name.startswith("bin_")
+    ]
 
 
 class ModelSpace:
     """The space of the parameters of an extended model: its value variables side by side."""
 
     def __init__(self, problem: "Problem") -> None:
-        self._problem, self._model = problem, problem.model
+        self._problem = problem
+        self._model = problem.model
         model = self._model
         expressions = make_initial_point_expression(
             free_rvs=model.free_RVs,
@@ -64,18 +73,24 @@ class ModelSpace:
         # differentiation, each would still have its own gradient
         outputs = rewrite_graph(outputs, include=("merge",), clone=True)
         rows = pt.matrix("coordinates")
-        replace, start = {}, 0
+        replace = {}
+        start = 0
         for variable, shape in zip(self._variables, self._shapes, strict=True):
             size = math.prod(shape)
-            replace[variable] = rows[:, start : start + size].reshape((rows.shape[0], *shape))
+            replace[variable] = rows[:, start : start + size].reshape(
+                (rows.shape[0], *shape)
+            )
             start += size
         return rows, vectorize_graph(outputs, replace)
 
     @cached_property
     def _functions(self) -> tuple[Any, Any]:
         """Coefficients and log density at coordinates, and the gradient from slopes."""
-        model, parts = self._model, self._problem.coordinates.parts
-        coefficients = [pt.concatenate([model[name] for name in part.names]) for part in parts]
+        model = self._model
+        parts = self._problem.coordinates.parts
+        coefficients = [
+            pt.concatenate([model[name] for name in part.names]) for part in parts
+        ]
         values = model.replace_rvs_by_values(coefficients)
         rows, (*at_rows, log_density) = self.batched([*values, self._log_density()])
         slopes = [pt.matrix() for _ in at_rows]
@@ -86,17 +101,21 @@ class ModelSpace:
 
     def _log_density(self) -> Any:
         """Log density without the outcomes of items."""
-        model, problem = self._model, self._problem
+        model = self._model
+        problem = self._problem
         variables = [v for v in model.basic_RVs if v.name != problem.observed]
         potentials = [v for v in model.potentials if v.name != WITHIN_BOUNDS]
         factors = model.logp(vars=[*variables, *potentials], sum=False)
         # one after the other: the interpreter adds up at most 32 at once
-        return reduce(add, (pt.as_tensor(f, allow_xtensor_conversion=True).sum() for f in factors))
+        return reduce(
+            add, (pt.as_tensor(f, allow_xtensor_conversion=True).sum() for f in factors)
+        )
 
     def at(self, coordinates: Floats) -> Point:
         """Return all parameters at coordinates; where a scale underflows, the density is NaN."""
         forward, backward = self._functions
-        draws, empty = len(coordinates), np.empty((len(coordinates), 0))
+        draws = len(coordinates)
+        empty = np.empty((len(coordinates), 0))
         try:
             *coefficients, log_density = forward(coordinates)
         except ParameterValueError:
@@ -104,7 +123,9 @@ class ModelSpace:
                 return _joined([self.at(row[None]) for row in coordinates])
             sizes = [part.at_rows.shape[1] for part in self._problem.coordinates.parts]
             unknown = np.full(1, np.nan)
-            return Point([np.zeros((1, k)) for k in sizes], empty, unknown, lambda _: coordinates)
+            return Point(
+                [np.zeros((1, k)) for k in sizes], empty, unknown, lambda _: coordinates
+            )
 
         def gradient(by_coefficients: Sequence[Floats]) -> Floats:
             return np.asarray(backward(coordinates, *by_coefficients))
@@ -136,22 +157,33 @@ class ModelSpace:
 
     def densities(self, draws: Mapping[str, Floats]) -> tuple[Values, Values]:
         """Log priors of top-level parameters, and log likelihoods of what a user added, by name."""
-        model, free = self._model, self._model.free_RVs
+        model = self._model
+        free = self._model.free_RVs
         # a line's variable has further inputs, but its prior does not use them
         lines = {part.design.name for part in self._problem.coordinates.parts}
-        top = [v for v in free if v.name in lines or not {*free} & ({*ancestors([v])} - {v})]
+        top = [
+            v
+            for v in free
+            if v.name in lines or not {*free} & ({*ancestors([v])} - {v})
+        ]
         observed = [v for v in model.observed_RVs if v.name != self._problem.observed]
-        zero = 0.0 * free[0].sum()  # a density without parameters does not vary over the draws
+        zero = (
+            0.0 * free[0].sum()
+        )  # a density without parameters does not vary over the draws
         prior = {v.name: pm.logp(v, v).sum() for v in top}
         added = {v.name: pm.logp(v, model.rvs_to_values[v]) + zero for v in observed}
         added |= {v.name: v.sum() for v in model.potentials if v.name != WITHIN_BOUNDS}
         batches = [pt.tensor(shape=(None,) * (v.ndim + 1), dtype=v.dtype) for v in free]
         batch_of = dict(zip(free, batches, strict=True))
         outputs = vectorize_graph([*prior.values(), *added.values()], batch_of)
-        function = pytensor.function(batches, outputs, mode=mode(), on_unused_input="ignore")
+        function = pytensor.function(
+            batches, outputs, mode=mode(), on_unused_input="ignore"
+        )
         values = function(*(draws[v.name] for v in free))
         by_name = dict(zip([*prior, *added], values, strict=True))
-        return {name: by_name[name] for name in prior}, {name: by_name[name] for name in added}
+        return {name: by_name[name] for name in prior}, {
+            name: by_name[name] for name in added
+        }
 
 
 def _joined(points: Sequence[Point]) -> Point:
@@ -184,14 +216,20 @@ def mode() -> Mode:
 def _compiled(sums: type[RowSums], dimensions: tuple[int, ...]) -> Any:
     """Log marginals and slopes in both parameters, from these (draws, k) and the rows' cells."""
     location, dispersion = pt.matrices("location", "dispersion")
-    cells = [pt.tensor(shape=(None,) * number, dtype="float64") for number in dimensions]
+    cells = [
+        pt.tensor(shape=(None,) * number, dtype="float64") for number in dimensions
+    ]
     value = sums.log_marginal(pt, location, dispersion, *cells)
     slopes = pt.grad(value.sum(), [location, dispersion])
     inputs = [location, dispersion, *cells]
-    return pytensor.function(inputs, [value, *slopes], mode=mode(), on_unused_input="ignore")
+    return pytensor.function(
+        inputs, [value, *slopes], mode=mode(), on_unused_input="ignore"
+    )
 
 
-def exact_slopes(data: RowSums, location: Floats, dispersion: Floats, rows: Ints) -> Floats:
+def exact_slopes(
+    data: RowSums, location: Floats, dispersion: Floats, rows: Ints
+) -> Floats:
     """Return what `RowSums.value_and_gradient` does, to all digits: (3, draws, k)."""
     cells = data.cells(rows)
     with np.errstate(all="ignore"):

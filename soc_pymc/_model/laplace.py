@@ -62,16 +62,21 @@ def floored(bound: Floats, observed: Floats) -> Floats:
     return np.asarray(half @ half.mT) * pairs
 
 
-def half_normal_scale(position: Any, scale: Any, xp: Any = np, functions: Any = special) -> Any:
+def half_normal_scale(
+    position: Any, scale: Any, xp: Any = np, functions: Any = special
+) -> Any:
     """Tau with P(tau < .) half-normal of the given scale, at a standard normal position q."""
     low = functions.erfinv(0.5 * functions.erfc(-xp.minimum(position, 0.0) / ROOT2))
     high = functions.erfcinv(0.5 * functions.erfc(xp.maximum(position, 0.0) / ROOT2))
     return scale * ROOT2 * xp.where(position < 0.0, low, high)
 
 
-def scale_log_density(position: Floats, scale: float, precision: Floats, pull: Floats) -> Floats:
+def scale_log_density(
+    position: Floats, scale: float, precision: Floats, pull: Floats
+) -> Floats:
     """Log posterior density of q, tau = half_normal_scale(q), with coefficients integrated out."""
-    tau2, total = half_normal_scale(position, scale)[:, None] ** 2, -0.5 * position**2
+    tau2 = half_normal_scale(position, scale)[:, None] ** 2
+    total = -0.5 * position**2
     for start in range(0, len(precision), _MOST_TERMS):
         part = slice(start, start + _MOST_TERMS)
         shrink = 1.0 + precision[part] * tau2
@@ -102,18 +107,25 @@ def _integrated(
     information: Floats, slope: Floats, precision: Floats, deviation: Floats, size: int
 ) -> tuple[Floats, Floats]:
     """Information and slope of the first coefficients, the others integrated out at their taus."""
-    integrated, remaining = slice(size, len(slope)), slice(size)
+    integrated = slice(size, len(slope))
+    remaining = slice(size)
     block = information[integrated, integrated] + np.diag(precision[integrated])
     response = solved(block, information[integrated, remaining])
     right = slope[integrated] - precision[integrated] * deviation[integrated]
-    reduced = information[remaining, remaining] - information[remaining, integrated] @ response
+    reduced = (
+        information[remaining, remaining]
+        - information[remaining, integrated] @ response
+    )
     return reduced, slope[remaining] - response.T @ right
 
 
-def summary(design: Design, state: State, slope: Floats, information: Floats) -> Laplace:
+def summary(
+    design: Design, state: State, slope: Floats, information: Floats
+) -> Laplace:
     """Coordinates from the log marginal's slope and information in all coefficients."""
     mean, precision = state.prior(design)
-    x, ends = state.coefficients, [0, *design.ends.tolist()]
+    x = state.coefficients
+    ends = [0, *design.ends.tolist()]
     lines = slice(ends[-1], None)
     line_information = information[lines, lines] + np.diag(precision[lines])
     shift = solved(line_information, information[lines, : ends[-1]])
@@ -124,13 +136,20 @@ def summary(design: Design, state: State, slope: Floats, information: Floats) ->
         information, slope = _integrated(information, slope, precision, x - mean, end)
         value, rotation = _diagonalised(information[start:end, start:end])
         pull = slope[start:end] + information[start:end, :end] @ x[:end]
-        known.insert(0, (rotation, value, rotation.T @ pull, information[start:end, :start]))
-    whole_turn = linalg.block_diag(*(rotation for rotation, *_ in known), np.eye(len(upper)))
+        known.insert(
+            0, (rotation, value, rotation.T @ pull, information[start:end, :start])
+        )
+    whole_turn = linalg.block_diag(
+        *(rotation for rotation, *_ in known), np.eye(len(upper))
+    )
     turn = whole_turn[: ends[-1], : ends[-1]]
-    z, blocks = turn.T @ x[: ends[-1]], []
+    z = turn.T @ x[: ends[-1]]
+    blocks = []
     for start, (rotation, value, pull, coupling) in zip(ends, known, strict=False):
         turned = rotation.T @ coupling @ turn[:start, :start]
-        blocks.append(BlockLaplace(rotation, value, pull, turned, pull - turned @ z[:start]))
+        blocks.append(
+            BlockLaplace(rotation, value, pull, turned, pull - turned @ z[:start])
+        )
     centre = x[lines] + shift @ x[: ends[-1]]
     return Laplace(tuple(blocks), whole_turn, centre, shift @ turn, root, state)
 
@@ -138,7 +157,8 @@ def summary(design: Design, state: State, slope: Floats, information: Floats) ->
 def _diagonalised(information: Floats) -> tuple[Floats, Floats]:
     """Eigenvalues, falling and at least 0, and eigenvectors with signs that rounding keeps."""
     value, rotation = linalg.eigh(0.5 * (information + information.T))
-    value, rotation = np.maximum(value[::-1], 0.0), rotation[:, ::-1]
+    value = np.maximum(value[::-1], 0.0)
+    rotation = rotation[:, ::-1]
     if len(value):
         largest = np.abs(rotation).argmax(axis=0)
         rotation = rotation * np.sign(rotation[largest, np.arange(len(value))])

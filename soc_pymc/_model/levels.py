@@ -17,12 +17,18 @@ from .laplace import Laplace, best_tau, floored
 from .mode import Curvature, CurveTarget, Mode
 from .terms import Curve, LevelTerms, State, by_level
 
-_NODES, _WEIGHTS = np.sqrt(3.0) * np.array([-1.0, 0.0, 1.0]), np.array([1.0, 4.0, 1.0]) / 6.0
+_NODES = np.sqrt(3.0) * np.array([-1.0, 0.0, 1.0])
+_WEIGHTS = np.array([1.0, 4.0, 1.0]) / 6.0
 # limits of the sds over which slopes are averaged, in units of each parameter, and the first ones
-_SDS, _FIRST_SD = (1e-3, 1.0), 0.1
-_WIDEST = 3.0  # times a scale: up to there noise between both curves is left in the sites
+_SDS = (1e-3, 1.0)
+_FIRST_SD = 0.1
+_WIDEST = (
+    3.0  # times a scale: up to there noise between both curves is left in the sites
+)
 _SMALL = 0.01  # share of a scale's prior: smaller ones are as good as 0
-_SLOWER, _FASTER = 0.5, 1.5  # factors on the length of steps
+# factors on the length of steps
+_SLOWER = 0.5
+_FASTER = 1.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,20 +47,27 @@ class LevelRows:
     def of(curves: Sequence[Curve], group: Ints) -> "LevelRows":
         """Rows from their groups."""
         mean, variance = (curve.levels for curve in curves if curve.levels)
-        level, number = mean.grouping.code[group], len(mean.grouping.levels)
+        level = mean.grouping.code[group]
+        number = len(mean.grouping.levels)
         shared = linalg.block_diag(*(curve.design.whole for curve in curves))
         functions = linalg.block_diag(mean.design, variance.design)
         deviations = by_level(functions, np.tile(level, 2), number)
         deviations.eliminate_zeros()  # a row of one curve has no coefficients of the other
         kind = np.concatenate([mean.kind, variance.kind + len(mean.names)])
         scales = np.concatenate([mean.scales, variance.scales])
-        return LevelRows((mean, variance), level, shared, deviations, number, kind, scales)
+        return LevelRows(
+            (mean, variance), level, shared, deviations, number, kind, scales
+        )
 
     def information(self, weight: Any) -> "_Information":
         """Information from that of the curves, a sparse matrix (2 rows, 2 rows)."""
-        shared, deviations, size = self.shared, self.by_level, len(self.kind)
+        shared = self.shared
+        deviations = self.by_level
+        size = len(self.kind)
         weighted = weight @ shared
-        blocks = sparse.bsr_array(deviations.T @ (weight @ deviations), blocksize=(size, size))
+        blocks = sparse.bsr_array(
+            deviations.T @ (weight @ deviations), blocksize=(size, size)
+        )
         levels = np.zeros((self.number, size, size))
         levels[blocks.indices] = blocks.data
         coupling = (deviations.T @ weighted).reshape(self.number, size, -1)
@@ -97,7 +110,9 @@ class _Information(NamedTuple):
 
     def marginal(self, tau: Floats) -> Floats:
         """Information of the shared coefficients, with the levels' integrated out."""
-        half = (_covariance(self.levels, tau) @ self.coupling).reshape(-1, len(self.shared))
+        half = (_covariance(self.levels, tau) @ self.coupling).reshape(
+            -1, len(self.shared)
+        )
         return self.shared - self.coupling.reshape(half.shape).T @ half
 
 
@@ -116,19 +131,25 @@ class LevelTarget(CurveTarget):
     """
 
     rows: LevelRows
-    sds: Floats | None = None  # of both curves (2, rows), for average slopes; None at first
+    sds: Floats | None = (
+        None  # of both curves (2, rows), for average slopes; None at first
+    )
     _factor: float = field(default=1.0, init=False)  # on steps
     _last: float = field(default=np.inf, init=False)  # squared length of the last step
 
     def curves(self, coefficients: Sequence[Floats]) -> Floats:
         """Both curves (2, rows) at coefficients, with those of levels (G, K)."""
         *shared, deviations = coefficients
-        values = self.rows.shared @ np.concatenate(shared) + self.rows.by_level @ deviations.ravel()
+        values = (
+            self.rows.shared @ np.concatenate(shared)
+            + self.rows.by_level @ deviations.ravel()
+        )
         return np.asarray(values).reshape(2, -1)
 
     def curvature(self, states: Sequence[State]) -> Curvature:
         """Averages of both curves' slopes and information, levels integrated out, and of levels."""
-        rows, levels = self.rows, states[-1]
+        rows = self.rows
+        levels = states[-1]
         m, c = self.curves([state.coefficients for state in states])
         value, slope, weight = self._averages(m, c)
         if not np.isfinite(value).all():
@@ -143,7 +164,9 @@ class LevelTarget(CurveTarget):
         level_slope = (rows.by_level.T @ slope).reshape(levels.coefficients.shape)
         level_slope -= levels.coefficients / tau**2
         step = np.einsum("gkl,gl->gk", _covariance(observed.levels, tau), level_slope)
-        shared_slope = rows.shared.T @ slope - np.einsum("gkp,gk->p", observed.coupling, step)
+        shared_slope = rows.shared.T @ slope - np.einsum(
+            "gkp,gk->p", observed.coupling, step
+        )
         size = len(states[0].coefficients)
         return Curvature(
             value,
@@ -161,7 +184,9 @@ class LevelTarget(CurveTarget):
         # by Stein's identity values suffice: E(f'(x)) = E(x f(x)) and E(f''(x)) = E((x^2 - 1) f(x))
         # for standard normal x
         units = np.stack([self.data.unit(c), np.ones_like(c)])
-        sds = np.clip(_FIRST_SD if self.sds is None else self.sds / units, *_SDS) * units
+        sds = (
+            np.clip(_FIRST_SD if self.sds is None else self.sds / units, *_SDS) * units
+        )
         x, y = (part.ravel()[:, None] for part in np.meshgrid(_NODES, _NODES))
         values = self.data.values(m + x * sds[0], c + y * sds[1])
         middle = values[len(x) // 2]
@@ -178,7 +203,8 @@ class LevelTarget(CurveTarget):
         self, states: Sequence[State], laplaces: Sequence[Laplace], curvature: Curvature
     ) -> list[State]:
         """The states with re-estimated scales."""
-        rows, levels = self.rows, states[-1]
+        rows = self.rows
+        levels = states[-1]
         number = np.arange(rows.number + 1)
         covariance = _covariance(curvature.information[-1], self._taus(levels))
         spread = sparse.bsr_array((covariance, number[:-1], number))
@@ -193,11 +219,15 @@ class LevelTarget(CurveTarget):
     def _pull(self, levels: State, curvature: Curvature, information: Floats) -> Floats:
         """Slopes (G, K, 1) of the levels' quadratic log likelihoods where deviations are 0."""
         precision = information + np.diag(self._taus(levels) ** -2.0)
-        return curvature.slopes[-1][:, :, None] + precision @ levels.coefficients[:, :, None]
+        return (
+            curvature.slopes[-1][:, :, None]
+            + precision @ levels.coefficients[:, :, None]
+        )
 
     def _scales(self, levels: State, curvature: Curvature) -> tuple[LevelScale, ...]:
         """Scales one by one, given the shared curves and the other scales."""
-        precisions, scales = curvature.information[-1], []
+        precisions = curvature.information[-1]
+        scales = []
         pull = self._pull(levels, curvature, precisions)
         names = [f"{name}_sd" for term in self.rows.terms for name in term.names]
         for kind, (name, prior) in enumerate(zip(names, self.rows.scales, strict=True)):
@@ -207,7 +237,8 @@ class LevelTarget(CurveTarget):
             information = (precisions - fixed @ precisions)[:, member][:, :, member]
             right = (pull - fixed @ pull)[:, member]
             precision, rotation = np.linalg.eigh(0.5 * (information + information.mT))
-            precision, right = np.maximum(precision, 0.0).ravel(), (rotation.mT @ right).ravel()
+            precision = np.maximum(precision, 0.0).ravel()
+            right = (rotation.mT @ right).ravel()
             tau = best_tau(prior, precision, right)
             scales.append(LevelScale(name, prior, tau, precision, right))
         return tuple(scales)
@@ -219,8 +250,11 @@ class LevelTarget(CurveTarget):
         covariance = _covariance(curvature.information[-1], self._taus(states[-1]))
         levels = np.einsum("gkl,gl->gk", covariance, right)
         steps = [self._factor * x for x in (*shared, levels)]
-        length, factor = curvature.length(steps), self._factor
-        self._factor = _SLOWER * factor if length > self._last else min(1.0, _FASTER * factor)
+        length = curvature.length(steps)
+        factor = self._factor
+        self._factor = (
+            _SLOWER * factor if length > self._last else min(1.0, _FASTER * factor)
+        )
         self._last = length
         return steps
 
@@ -231,16 +265,32 @@ class LevelTarget(CurveTarget):
     def levels(self, mode: Mode) -> Levels:
         """The sites where a search ended."""
         coefficients = [state.coefficients for state in mode.states]
-        levels, curvature = mode.states[-1], mode.curvature
+        levels = mode.states[-1]
+        curvature = mode.curvature
         *_, weight = self._averages(*self.curves(coefficients))
-        information, tau = self.rows.information(weight), self._taus(levels)
+        information = self.rows.information(weight)
+        tau = self._taus(levels)
         prior = np.diag((_WIDEST * tau) ** -2.0)
-        site = floored(curvature.information[-1] + prior, information.levels + prior) - prior
+        site = (
+            floored(curvature.information[-1] + prior, information.levels + prior)
+            - prior
+        )
         value, vector = np.linalg.eigh(tau[:, None] * site * tau)
         # symmetric, so that rounding turns no draws
-        root = (vector * np.sqrt(np.maximum(value, 0.0))[:, None]) @ vector.mT / tau[:, None]
+        root = (
+            (vector * np.sqrt(np.maximum(value, 0.0))[:, None])
+            @ vector.mT
+            / tau[:, None]
+        )
         site = root @ root.mT
         pull = self._pull(levels, curvature, site)[:, :, 0]
         *shared, deviations = coefficients
-        sites = root, site, information.coupling, pull, np.concatenate(shared), deviations
+        sites = (
+            root,
+            site,
+            information.coupling,
+            pull,
+            np.concatenate(shared),
+            deviations,
+        )
         return Levels(self.rows, *sites, self._scales(levels, curvature))

@@ -28,24 +28,38 @@ from .splines import make_basis, spline_matrix
 from .terms import Design, Output, State
 
 # bins are merged while the base distribution hardly changes, but not to fewer than this
-_MOST_SHIFT, _MOST_STRETCH, _FEWEST_BINS = 0.2, 0.15, 40
-_FEW_ITEMS, _LOOSER = 1e-3, 4.0  # share of the items below which a row may be so much wider
+_MOST_SHIFT = 0.2
+_MOST_STRETCH = 0.15
+_FEWEST_BINS = 40
+# share of the items below which a row may be so much wider
+_FEW_ITEMS = 1e-3
+_LOOSER = 4.0
 _CENTRE = 4.0  # functions of z are cubic splines for |z| below this, and linear beyond
 _CENTRE_SD = 2.0  # their knots follow a Normal of this sd
-_PATH, _PATH_SD = 1.0, 0.5  # prior of the path from the Normal (0) to the Gamma (1)
+# prior of the path from the Normal (0) to the Gamma (1)
+_PATH = 1.0
+_PATH_SD = 0.5
 _FIXED_SD = 1e-3  # of a single family's path, which stays at its end
 _KNOTS = 4  # over the score, of a single family's share of zeros
 # prior of the logit of the share of theta that is 0: its level, and sds of its drift
-_ZERO, _ZERO_SD = -3.0, 2.0
+_ZERO = -3.0
+_ZERO_SD = 2.0
 _ZERO_DRIFT = (1.0, 0.5, 0.5)
 # shares and sds of two Normals, whose log ratio to one Normal is a function of values' log weights,
 # and mean and sd of the prior of its coefficient
-_NARROW_AND_WIDE, _NARROW = ((0.6, 0.35), (0.4, 1.5)), (0.6, 0.7)
-_FEW = 2  # number of wiggly functions, the smoothest, for drift beside the straight line
+_NARROW_AND_WIDE = ((0.6, 0.35), (0.4, 1.5))
+_NARROW = (0.6, 0.7)
+_FEW = (
+    2  # number of wiggly functions, the smoothest, for drift beside the straight line
+)
 _FARTHEST = 3.0  # largest step of the log weights' coefficients
-_WIDENING, _MOST_WIDENING = 0.7, 1.0  # widening of a grid in sds of the log variance, and the most
+# widening of a grid in sds of the log variance, and the most
+_WIDENING = 0.7
+_MOST_WIDENING = 1.0
 # a grid is moved to the mode until this share of the items has curves this near to its own
-_NEAR, _MOST_NEAR, _MOVES = 0.5, 0.9, 6
+_NEAR = 0.5
+_MOST_NEAR = 0.9
+_MOVES = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +68,9 @@ class MergedRows:
 
     of: Ints  # (rows of the curves,): merged row of each
     items: Floats  # (merged rows,): number of items
-    average: Callable[[Floats], Floats]  # from values at rows of the curves to means over items
+    average: Callable[
+        [Floats], Floats
+    ]  # from values at rows of the curves to means over items
     score: Floats  # score at the mean position on the axis of the mean
     position: Floats  # this position
     base: Frame  # at the rows
@@ -73,8 +89,12 @@ class Mixture(Target):
     # with 2 + F rows per merged row, predictors fastest: both curves, then coefficients of the
     # F further functions of the log weights
     designs: tuple[Design]
-    columns: tuple[Floats, Floats]  # indicators of each curve's coefficients in the design
-    outputs: Sequence[Output]  # of both curves, and the functions' coefficients at their knots
+    columns: tuple[
+        Floats, Floats
+    ]  # indicators of each curve's coefficients in the design
+    outputs: Sequence[
+        Output
+    ]  # of both curves, and the functions' coefficients at their knots
     cells: MixtureCells
 
     def predictors(self, coefficients: Floats) -> Floats:
@@ -85,7 +105,8 @@ class Mixture(Target):
     def curvature(self, states: Sequence[State]) -> Curvature:
         """Value, slope and information; the observed one where it exceeds a share of another."""
         (state,) = states
-        predictors, whole = self.predictors(state.coefficients), self.designs[0].whole
+        predictors = self.predictors(state.coefficients)
+        whole = self.designs[0].whole
         value, slope = self.cells.log_marginals(predictors)
         if not np.isfinite(value).all():
             return Curvature(value, [], [])
@@ -94,7 +115,9 @@ class Mixture(Target):
             whole.T @ np.matmul(part, by_row).reshape(whole.shape)
             for part in self.cells.information(predictors)
         )
-        return Curvature(value, [whole.T @ slope.ravel()], [floored(expected, observed)])
+        return Curvature(
+            value, [whole.T @ slope.ravel()], [floored(expected, observed)]
+        )
 
     def excess(self, steps: Sequence[Floats]) -> float:
         """Step of the predictors relative to the largest allowed."""
@@ -120,13 +143,15 @@ def _merged(
     raised = spline_matrix(variance.position, variance.basis.knots) @ wider
     fine = components.base(values[0], values[1] + raised)
     within = pilot.data.spread * components.rise(fine) ** 2
-    n, log_spread = rows.n.astype(float), np.log(fine.spread)
+    n = rows.n.astype(float)
+    log_spread = np.log(fine.spread)
     series = np.stack([rows.group, rows.size, rows.atom], axis=1)
 
     def alike(members: list[int]) -> bool:
         if (series[members[-1]] != series[members[0]]).any():
             return False
-        share, spread = n[members] / n[members].sum(), log_spread[members]
+        share = n[members] / n[members].sum()
+        spread = log_spread[members]
         centre = share @ fine.location[members]
         shift = share @ (within[members] + (fine.location[members] - centre) ** 2)
         looser = _LOOSER if n[members].sum() < _FEW_ITEMS * n.sum() else 1.0
@@ -136,12 +161,14 @@ def _merged(
             and n[members].sum() <= n.sum() / _FEWEST_BINS
         )
 
-    code, number = np.empty(len(n), dtype=np.int64), -1
+    code = np.empty(len(n), dtype=np.int64)
+    number = -1
     current: list[int] = []
     for row in np.lexsort((rows.bin, rows.size, rows.group)).tolist():
         current = [*current, row]
         if len(current) == 1 or not alike(current):
-            current, number = [row], number + 1
+            current = [row]
+            number = number + 1
         code[row] = number
     items = np.bincount(code, n)
     members = sparse.csr_array((n, (code, np.arange(len(n)))))
@@ -149,7 +176,8 @@ def _merged(
     def average(values: Floats) -> Floats:
         return np.asarray(((members @ values).T / items).T)
 
-    location, position = average(fine.location), average(mean.position)
+    location = average(fine.location)
+    position = average(mean.position)
     return MergedRows(
         code,
         items,
@@ -167,7 +195,8 @@ def _cells(
 ) -> MixtureCells:
     """Joint cells, with the curves' row of each, in the form of the likelihood."""
     joint = pooled({**joint, "row": rows.of[joint["row"]]})
-    variance, places = rows.base.width(rows.spread), rows.base.places(family.components.z)
+    variance = rows.base.width(rows.spread)
+    places = rows.base.places(family.components.z)
     cell, outcomes, items = cell_points(family, joint, variance[joint["row"]])
     row_of_cell = joint["row"][cell]
     order = np.argsort(row_of_cell, kind="stable")
@@ -214,28 +243,40 @@ def _weight_priors(
 
 
 def _mixture(
-    family: Family, prior: Any, pilot: Pilot, joint: Columns, states: Sequence[State], wider: Floats
+    family: Family,
+    prior: Any,
+    pilot: Pilot,
+    joint: Columns,
+    states: Sequence[State],
+    wider: Floats,
 ) -> Mixture:
     """Predictors, their priors and cells, on a grid around curves."""
-    curves, components = pilot.curves, family.components
+    curves = pilot.curves
+    components = family.components
     rows = _merged(components, pilot, states, wider)
     priors, functions = _weight_priors(components.law, components.z, prior)
-    number, unit = len(priors), np.eye(2 + len(priors))[:, :, None]
-    basis = make_basis(rows.position, rows.items, prior.knots if prior.mixture else _KNOTS)
+    number = len(priors)
+    unit = np.eye(2 + len(priors))[:, :, None]
+    basis = make_basis(
+        rows.position, rows.items, prior.knots if prior.mixture else _KNOTS
+    )
     drifts = basis.centred(rows.position, rows.items, _FEW)
     along = np.column_stack([np.ones(len(basis.knots)), drifts])
     lines = [rows.average(curve.design.line) for curve in curves]
     lines += [spline_matrix(rows.position, basis.knots) @ along] * number
     # designs have rows for every predictor, fastest
     line = np.hstack(list(map(np.kron, lines, unit)))
-    means, sds = ([getattr(c.design, name) for c in curves] for name in ("line_mean", "line_sd"))
+    means, sds = (
+        [getattr(c.design, name) for c in curves] for name in ("line_mean", "line_sd")
+    )
     for level, sd, drift in priors.values():
         means.append(np.r_[level, np.zeros(drifts.shape[1])])
         sds.append(np.r_[sd, np.resize(drift, drifts.shape[1])])
     # most local first: the coordinates of each are given those before it
     terms = [(k, block) for k in (1, 0) for block in curves[k].design.blocks]
     blocks = tuple(
-        replace(block, design=np.kron(rows.average(block.design), unit[k])) for k, block in terms
+        replace(block, design=np.kron(rows.average(block.design), unit[k]))
+        for k, block in terms
     )
     priors_of_line = np.concatenate(means), np.concatenate(sds)
     design = Design("line", "line_term", line, *priors_of_line, blocks)
@@ -264,7 +305,9 @@ def _functions(z: Floats, number: int, *, narrow: bool) -> Floats:
     # the smoothest is the quadratic, which the base distribution's spread represents
     functions = (spline_matrix(z, over.knots) @ over.wiggle)[:, 1:]
     if narrow:  # turns a Normal into a mixture of a narrow and a wide one
-        parts = [np.log(share / sd) - 0.5 * (z / sd) ** 2 for share, sd in _NARROW_AND_WIDE]
+        parts = [
+            np.log(share / sd) - 0.5 * (z / sd) ** 2 for share, sd in _NARROW_AND_WIDE
+        ]
         functions = np.column_stack([np.logaddexp(*parts) + 0.5 * z**2, functions])
     represented = np.column_stack([np.ones_like(z), z, stretching(z)])
     root = np.exp(-0.25 * z**2)[:, None]
@@ -280,8 +323,11 @@ def place_mixture(
 ) -> tuple[Mixture, Laplace]:
     """The mixture around the pilot's curves and its mode, to which the grid moves with zeros."""
     # zeros pull the pilot towards 0 and widen it
-    joint, second = cells_of(stats, pilot.rows, "joint"), pilot.curves[1].outputs[0].matrix
-    states, laplace, at_knots = [x.state for x in pilot.laplaces], pilot.laplaces[1], second
+    joint = cells_of(stats, pilot.rows, "joint")
+    second = pilot.curves[1].outputs[0].matrix
+    states = [x.state for x in pilot.laplaces]
+    laplace = pilot.laplaces[1]
+    at_knots = second
     for _ in range(1 + _MOVES * prior.zero):
         wider = np.minimum(_WIDENING * _sds(at_knots, laplace), _MOST_WIDENING)
         mixture = _mixture(family, prior, pilot, joint, states, wider)
@@ -292,7 +338,10 @@ def place_mixture(
         (laplace,) = find_mode(mixture, [start], ahead=True).laplaces
         if mixture.is_settled(laplace.state):
             break
-        states = [State(columns @ laplace.state.coefficients, ()) for columns in mixture.columns]
+        states = [
+            State(columns @ laplace.state.coefficients, ())
+            for columns in mixture.columns
+        ]
         at_knots = second @ mixture.columns[1]
     return mixture, laplace
 

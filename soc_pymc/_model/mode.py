@@ -23,8 +23,12 @@ class Curvature:
 
     value: Floats  # row by row
     slopes: Sequence[Floats]  # in the coefficients of each design
-    information: Sequence[Floats]  # of the coefficients of each design, positive definite
-    coupling: Any = None  # information between levels that are integrated out and shared ones
+    information: Sequence[
+        Floats
+    ]  # of the coefficients of each design, positive definite
+    coupling: Any = (
+        None  # information between levels that are integrated out and shared ones
+    )
 
     def length(self, steps: Sequence[Floats]) -> float:
         """Squared length of steps."""
@@ -58,7 +62,8 @@ class Target(ABC):
 
     def steps(self, states: Sequence[State], curvature: Curvature) -> list[Floats]:
         """Steps to the mode of the quadratic at the states."""
-        steps, parts = [], (self.designs, states, curvature.slopes, curvature.information)
+        steps = []
+        parts = (self.designs, states, curvature.slopes, curvature.information)
         for design, state, slope, information in zip(*parts, strict=False):
             mean, precision = state.prior(design)
             right = slope - precision * (state.coefficients - mean)
@@ -96,10 +101,13 @@ def of_coefficients(
     designs: Sequence[Floats], rows: RowCurvature
 ) -> tuple[list[Floats], list[Floats]]:
     """Slopes and floored information in each curve's coefficients, from designs at the rows."""
-    slopes, information = [], []
+    slopes = []
+    information = []
     for x, slope, *weights in zip(designs, *rows[1:], strict=True):
         slopes.append(x.T @ slope)
-        information.append(floored(*(x.T @ (weight[:, None] * x) for weight in weights)))
+        information.append(
+            floored(*(x.T @ (weight[:, None] * x) for weight in weights))
+        )
     return slopes, information
 
 
@@ -123,7 +131,9 @@ class CurveTarget(Target):
         rows = row_curvature(self.data, location, dispersion)
         if not np.isfinite(rows.value).all():
             return Curvature(rows.value, [], [])
-        return Curvature(rows.value, *of_coefficients([d.whole for d in self.designs], rows))
+        return Curvature(
+            rows.value, *of_coefficients([d.whole for d in self.designs], rows)
+        )
 
     def excess(self, steps: Sequence[Floats]) -> float:
         """Relative step length as in `Target`."""
@@ -145,7 +155,8 @@ def find_mode(
     target: Target, start: Sequence[State], *, enough: float = 1e-3, ahead: bool = False
 ) -> Mode:
     """Find the mode, with information before the last step, or after it with `ahead`."""
-    states, curvature = list(start), target.curvature(start)
+    states = list(start)
+    curvature = target.curvature(start)
     bad = int((~np.isfinite(curvature.value)).sum())
     if bad:
         raise FitError(
@@ -153,12 +164,17 @@ def find_mode(
             "or noise in units that make theta astronomically large or small?"
         )
     for _ in range(_ROUNDS):
-        laplaces, before = _summaries(target, states, curvature), states
+        laplaces = _summaries(target, states, curvature)
+        before = states
         scaled = target.rescaled(states, laplaces, curvature)
         states, curvature, length = _line_search(target, scaled, curvature)
-        taus, taus_before = (np.concatenate([s.taus for s in x]) for x in (states, before))
+        taus, taus_before = (
+            np.concatenate([s.taus for s in x]) for x in (states, before)
+        )
         change = np.log(taus / taus_before)
-        converged = length < enough and float(np.abs(change).max(initial=0.0)) < 10.0 * enough
+        converged = (
+            length < enough and float(np.abs(change).max(initial=0.0)) < 10.0 * enough
+        )
         if converged:
             break
     if ahead:
@@ -167,15 +183,20 @@ def find_mode(
     return Mode(laplaces, states, curvature)
 
 
-def _summaries(target: Target, states: Sequence[State], curvature: Curvature) -> list[Laplace]:
-    return list(map(summary, target.designs, states, curvature.slopes, curvature.information))
+def _summaries(
+    target: Target, states: Sequence[State], curvature: Curvature
+) -> list[Laplace]:
+    return list(
+        map(summary, target.designs, states, curvature.slopes, curvature.information)
+    )
 
 
 def _line_search(
     target: Target, states: Sequence[State], curvature: Curvature
 ) -> tuple[list[State], Curvature, float]:
     """The longest step, by halving, that does not lower the density, and its squared length."""
-    steps, density = target.steps(states, curvature), target.log_density(states, curvature)
+    steps = target.steps(states, curvature)
+    density = target.log_density(states, curvature)
     factor = 1.0 / max(target.excess(steps), 1.0)
     for _ in range(_HALVINGS):
         moved = [

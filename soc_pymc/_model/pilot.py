@@ -19,7 +19,9 @@ from .mode import CurveTarget, find_mode
 from .rows import MOST_BINS, Rows, positions, rows_of
 from .terms import Curve, State, make_curve, slopes
 
-_FEWEST_LEVELS = 8  # levels from which they are integrated out; fewer are parameters like others
+_FEWEST_LEVELS = (
+    8  # levels from which they are integrated out; fewer are parameters like others
+)
 _FEWEST_BINS = 100  # minimum of merged bins where there are hardly any events
 _MOST_EFFECTS = 40  # most bins of a mixture, whose rows merge about as many
 
@@ -49,7 +51,9 @@ class Pilot:
             rows = self.levels.rows
             split = [len(rows.terms[0].kind)]
             deviations = np.split(self.levels.mode[rows.level], split, axis=1)
-            for k, (term, deviation) in enumerate(zip(rows.terms, deviations, strict=True)):
+            for k, (term, deviation) in enumerate(
+                zip(rows.terms, deviations, strict=True)
+            ):
                 values[k] = values[k] + (term.design * deviation).sum(axis=1)
         return values
 
@@ -64,7 +68,12 @@ class Pilot:
         parameters = 0.0
         for curve, laplace in zip(self.curves, self.laplaces, strict=True):
             coefficients = laplace.state.coefficients.copy()
-            parts = curve.design.blocks, laplace.blocks, laplace.state.taus, curve.design.ends
+            parts = (
+                curve.design.blocks,
+                laplace.blocks,
+                laplace.state.taus,
+                curve.design.ends,
+            )
             for block, known, tau, end in zip(*parts, strict=True):
                 if block.target.startswith(target):
                     coefficients[end - block.design.shape[1] : end] = 0.0
@@ -74,7 +83,9 @@ class Pilot:
         totals = []
         for pair in (self.coefficients, without):
             location, dispersion = self.at_rows(pair)
-            totals.append(float(self.data.values(location[None], dispersion[None]).sum()))
+            totals.append(
+                float(self.data.values(location[None], dispersion[None]).sum())
+            )
         return totals[0] - totals[1] - parameters
 
 
@@ -88,14 +99,22 @@ def find_pilot(stats: Statistics, family: Family, prior: Any, full: bool) -> Pil
     labels, groupings = (stats.groups, stats.groupings) if prior.groups else ((), ())
     rows, data = _rows(stats, family, prior)
     integrated = max(groupings, key=lambda grouping: len(grouping.levels), default=None)
-    if full or prior.gridded or (integrated and len(integrated.levels) < _FEWEST_LEVELS):
+    if (
+        full
+        or prior.gridded
+        or (integrated and len(integrated.levels) < _FEWEST_LEVELS)
+    ):
         integrated = None
     inputs = partial(_weak, data, stats), stats, rows, groupings, integrated
-    curves = make_curve(0, family, prior, *inputs), make_curve(1, family, prior, *inputs)
+    curves = (
+        make_curve(0, family, prior, *inputs),
+        make_curve(1, family, prior, *inputs),
+    )
     target = CurveTarget([curve.design for curve in curves], data)
     start = map(State.starting, target.designs, np.reshape(data.level(), (2, 1)))
     mode = find_mode(target, list(start))
-    states, of_levels = [laplace.state for laplace in mode.laplaces], None
+    states = [laplace.state for laplace in mode.laplaces]
+    of_levels = None
     if integrated:
         level_rows = LevelRows.of(curves, rows.group)
         deviations = np.zeros((level_rows.number, len(level_rows.kind)))
@@ -114,7 +133,9 @@ def find_pilot(stats: Statistics, family: Family, prior: Any, full: bool) -> Pil
     return Pilot(curves, mode.laplaces, rows, data, labels, groupings, levels)
 
 
-def _weak(data: RowSums, stats: Statistics, scale: str, centre: float) -> tuple[Weak, Weak]:
+def _weak(
+    data: RowSums, stats: Statistics, scale: str, centre: float
+) -> tuple[Weak, Weak]:
     """Weak priors of both curves; where all items have one score, it does not place the level."""
     mean, variance = data.weak(_totals(stats), scale, centre)
     if float(stats.data["score_min"].min()) == float(stats.data["score_max"].max()):
@@ -134,11 +155,15 @@ def _rows(stats: Statistics, family: Family, prior: Any) -> tuple[Rows, RowSums]
 
 def _totals(stats: Statistics) -> dict[str, float]:
     """Sums over all items."""
-    names = (name for name in stats.data.data_vars if str(name).startswith(("n", "sum_")))
+    names = (
+        name for name in stats.data.data_vars if str(name).startswith(("n", "sum_"))
+    )
     return {str(name): float(stats.data[name].sum()) for name in names}
 
 
 def check_joint_cells(stats: Statistics, what: str) -> None:
     """Refuse statistics without joint cells, with the remedy."""
     if not stats.has_joint:
-        raise FitError(f"{what} reads joint cells, which these statistics lack: {NO_JOINT_CELLS}")
+        raise FitError(
+            f"{what} reads joint cells, which these statistics lack: {NO_JOINT_CELLS}"
+        )

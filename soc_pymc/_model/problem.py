@@ -132,11 +132,15 @@ def build(stats: Statistics, prior: Prior, *, full: bool = False) -> Problem:
         pilot.data,
         score,
         tuple(f"bin_{curve.variable}" for curve in pilot.curves),
-        "groups cannot be fitted in minibatches: leave VI(batch=) out" if pilot.levels else "",
+        "groups cannot be fitted in minibatches: leave VI(batch=) out"
+        if pilot.levels
+        else "",
     )
 
 
-def _mixture_problem(stats: Statistics, family: Family, prior: Prior, pilot: Pilot) -> Problem:
+def _mixture_problem(
+    stats: Statistics, family: Family, prior: Prior, pilot: Pilot
+) -> Problem:
     """The problem of a mixture, or of a prior with a share of zeros."""
     mixture, laplace = place_mixture(stats, family, prior, pilot)
     parts = (Coefficients.of(mixture.designs[0], laplace, mixture.outputs),)
@@ -164,7 +168,9 @@ def _labels(
     labels: dict[str, Any] = {"bin": score}
     labels |= {grouping.name: list(grouping.levels) for grouping in pilot.groupings}
     for part in parts:
-        labels |= {block.dim: np.arange(block.design.shape[1]) for block in part.design.blocks}
+        labels |= {
+            block.dim: np.arange(block.design.shape[1]) for block in part.design.blocks
+        }
         labels[part.design.dim] = line[: part.design.line.shape[1]]
         for output in part.outputs:
             labels |= output.coords
@@ -175,7 +181,9 @@ def mixture_data(problem: Problem) -> xr.Dataset:
     """Grid and functions of a mixture, which scoring needs besides its draws."""
     if problem.mixture is None:
         return xr.Dataset()
-    mixture, family, coords = problem.mixture, problem.family, problem.coordinates.labels
+    mixture = problem.mixture
+    family = problem.family
+    coords = problem.coordinates.labels
     pilot = {
         f"pilot_{output.name}": (output.dims, output.values(state.coefficients))
         for curve, state in zip(problem.pilot.curves, mixture.states, strict=True)
@@ -206,14 +214,20 @@ def prior_draws(built: Problem, draws: int, rng: np.random.Generator) -> xr.Data
     for curve in built.pilot.curves:
         if curve.levels:
             drawn |= _of_levels(curve, curve.levels, drawn[curve.variable][1], rng)
-    prior = xr.Dataset({x: (("chain", "draw", *dims), v[None]) for x, (dims, v) in drawn.items()})
+    prior = xr.Dataset(
+        {x: (("chain", "draw", *dims), v[None]) for x, (dims, v) in drawn.items()}
+    )
     labels = built.coordinates.labels
     coords = {dim: np.asarray(labels.get(str(dim), ())) for dim in prior.dims}
     coords |= {"chain": np.zeros(1, dtype=int), "draw": np.arange(draws)}
-    return prior.assign_coords({dim: labels for dim, labels in coords.items() if len(labels)})
+    return prior.assign_coords(
+        {dim: labels for dim, labels in coords.items() if len(labels)}
+    )
 
 
-def _of_coefficients(part: Coefficients, draws: int, rng: np.random.Generator) -> _Drawn:
+def _of_coefficients(
+    part: Coefficients, draws: int, rng: np.random.Generator
+) -> _Drawn:
     """Scales, coefficients and their outputs."""
     drawn: _Drawn = {}
     coefficients = []
@@ -224,7 +238,8 @@ def _of_coefficients(part: Coefficients, draws: int, rng: np.random.Generator) -
         coefficients.append(values)
         drawn[f"{block.name}_sd"] = (), scale
         drawn[block.name] = (block.dim,), values @ laplace.rotation
-    mean, sd = part.design.line_mean, part.design.line_sd
+    mean = part.design.line_mean
+    sd = part.design.line_sd
     coefficients.append(rng.normal(mean, sd, (draws, len(mean))))
     drawn[part.design.name] = (part.design.dim,), coefficients[-1]
     for output in part.outputs:
@@ -232,14 +247,22 @@ def _of_coefficients(part: Coefficients, draws: int, rng: np.random.Generator) -
     return drawn
 
 
-def _of_levels(curve: Curve, term: LevelTerms, shared: Floats, rng: np.random.Generator) -> _Drawn:
+def _of_levels(
+    curve: Curve, term: LevelTerms, shared: Floats, rng: np.random.Generator
+) -> _Drawn:
     """Scales and curves of the levels that are integrated out of the likelihood."""
-    draws, grouping = len(shared), term.grouping
+    draws = len(shared)
+    grouping = term.grouping
     scale = np.abs(rng.normal(0.0, term.scales, (draws, len(term.scales))))
-    drawn: _Drawn = {f"{name}_sd": ((), scale[:, k]) for k, name in enumerate(term.names)}
+    drawn: _Drawn = {
+        f"{name}_sd": ((), scale[:, k]) for k, name in enumerate(term.names)
+    }
     noise = rng.normal(size=(draws, len(grouping.levels), len(term.kind)))
     values = shared[:, None] + (scale[:, None, term.kind] * noise) @ term.values.T
-    drawn[f"{curve.variable}_of_{grouping.name}"] = (grouping.name, f"{curve.name}_knot"), values
+    drawn[f"{curve.variable}_of_{grouping.name}"] = (
+        (grouping.name, f"{curve.name}_knot"),
+        values,
+    )
     return drawn
 
 

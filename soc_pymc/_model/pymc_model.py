@@ -70,7 +70,8 @@ class ScaleTransform(Transform):
         """Log d tau / d v: dtau/dq is the ratio of the normal to the half-normal density."""
         scale, a, b, e, d = self._constants(*inputs)
         inner = d * (pt.arcsinh(value) + e)
-        q, tau = a + b * pt.sinh(inner), self.backward(value, *inputs)
+        q = a + b * pt.sinh(inner)
+        tau = self.backward(value, *inputs)
         log_slope = pt.log(b * d) + pt.log(pt.cosh(inner)) - 0.5 * pt.log1p(value**2)
         log_half = float(np.log(2.0)) - 0.5 * (tau / scale) ** 2 - pt.log(scale)
         return log_slope - 0.5 * q**2 - log_half
@@ -103,7 +104,9 @@ class AffineTransform(Transform):
 # --- variables -----------------------------------------------------------------------------------
 
 
-def _variable(name: str, law: Any, transform: Transform, *inputs: Any, dims: Any = None) -> Any:
+def _variable(
+    name: str, law: Any, transform: Transform, *inputs: Any, dims: Any = None
+) -> Any:
     """A variable with a law's prior, given its parameters, then those of the coordinates."""
 
     def logp(value: Any, *inputs: Any) -> Any:
@@ -141,7 +144,8 @@ def _data(part: Coefficients) -> dict[str, Any]:
 
 def _scale(name: str, data: Mapping[str, Any]) -> Any:
     """A scale tau ~ half-normal."""
-    scale, shape = data[f"{name}_prior_scale"], data[f"{name}_shape"]
+    scale = data[f"{name}_prior_scale"]
+    shape = data[f"{name}_shape"]
     return _variable(name, pm.HalfNormal, ScaleTransform(), scale, scale, shape)
 
 
@@ -149,7 +153,9 @@ def _coefficients(part: Coefficients) -> Any:
     """Add variables of coefficients and their outputs; returns their values at the rows."""
     data = _data(part)
     variables: list[Any] = []
-    for scale, term, block in zip(part.scales, part.terms, part.design.blocks, strict=True):
+    for scale, term, block in zip(
+        part.scales, part.terms, part.design.blocks, strict=True
+    ):
         tau = _scale(scale.name, data)
         variables.append(_term(term, block.dim, tau, variables, data))
     before = pt.concatenate(variables) if variables else pt.zeros((0,))
@@ -169,7 +175,8 @@ def _term(
     data: Mapping[str, Any],
 ) -> Any:
     """Rotated coefficients of a term, as in `PenalisedCoefficients.at`."""
-    pull, precision = data[f"{term.name}_pull"], data[f"{term.name}_precision"]
+    pull = data[f"{term.name}_pull"]
+    precision = data[f"{term.name}_precision"]
     if before:
         pull = pull - pt.dot(data[f"{term.name}_coupling"], pt.concatenate(before))
     log_sd = pt.log(tau) - 0.5 * pt.log1p(precision * tau**2)
@@ -196,11 +203,15 @@ def shared(arrays: Any) -> tuple[Any, ...]:
 
 def observe_curves(name: str, curves: Mapping[str, Any], data: RowSums) -> None:
     """Add the observed variable of a single family, given both curves at the rows."""
-    cells, sums = data.cells(), type(data)
+    cells = data.cells()
+    sums = type(data)
     signature = safe_signature([0, 0, *(x.ndim - 1 for x in cells)], [0])
     pm.CustomDist(
         name,
-        *[pm.Deterministic(curve, values, dims="bin") for curve, values in curves.items()],
+        *[
+            pm.Deterministic(curve, values, dims="bin")
+            for curve, values in curves.items()
+        ],
         *shared(cells),
         observed=data.total,
         random=lambda *inputs, rng, size: sums.replicates(rng, *inputs),
@@ -210,13 +221,18 @@ def observe_curves(name: str, curves: Mapping[str, Any], data: RowSums) -> None:
     )
 
 
-def observe_mixture(name: str, predictors: Any, cells: MixtureCells, sums: Floats) -> None:
+def observe_mixture(
+    name: str, predictors: Any, cells: MixtureCells, sums: Floats
+) -> None:
     """Add the observed variable of a mixture given the predictors (rows, J)."""
-    core, law = [x.ndim for x in cells.arrays], cells.forms.law.name
+    core = [x.ndim for x in cells.arrays]
+    law = cells.forms.law.name
 
     def logp(_: Any, predictors: Any, *arrays: Any) -> Any:
         # without the leading dimensions of length 1 that PyMC adds
-        inputs = (x[(0,) * (x.ndim - number)] for x, number in zip(arrays, core, strict=True))
+        inputs = (
+            x[(0,) * (x.ndim - number)] for x, number in zip(arrays, core, strict=True)
+        )
         return MixtureLogMarginal(law)(predictors, *inputs)[0]
 
     excess = cells.forms.bounds.excess(predictors[:, 0], predictors[:, 1], pt)
@@ -242,7 +258,9 @@ class MixtureLogMarginal(Op):
 
     def make_node(self, *inputs: Any) -> Apply:
         """Both outputs."""
-        return Apply(self, list(map(pt.as_tensor, inputs)), [pt.dvector(), pt.dmatrix()])
+        return Apply(
+            self, list(map(pt.as_tensor, inputs)), [pt.dvector(), pt.dmatrix()]
+        )
 
     def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
         """Compute both outputs."""
@@ -294,7 +312,9 @@ def pymc_model(problem: "Problem") -> pm.Model:
 
 def check_extended(problem: "Problem", model: pm.Model) -> None:
     """Refuse a model that is not the problem's with terms that a user added."""
-    lacking = sorted(v.name for v in problem.model.basic_RVs if v.name not in model.named_vars)
+    lacking = sorted(
+        v.name for v in problem.model.basic_RVs if v.name not in model.named_vars
+    )
     if lacking:
         raise FitError(
             f"model= lacks {', '.join(lacking)}: extend soc.model(stats, prior) of the same prior"
@@ -304,7 +324,9 @@ def check_extended(problem: "Problem", model: pm.Model) -> None:
         for name, values in problem.model.coords.items()
     )
     if not (coords_match and np.array_equal(_observed(problem, model), problem.totals)):
-        raise FitError("model= does not match stats and prior (data or knots): rebuild it")
+        raise FitError(
+            "model= does not match stats and prior (data or knots): rebuild it"
+        )
     if model.discrete_value_vars:
         names = ", ".join(v.name for v in model.discrete_value_vars)
         raise FitError(f"model= has discrete unknowns ({names}): sum them out")

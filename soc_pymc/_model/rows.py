@@ -24,7 +24,8 @@ _FIRST_ATOM = 1 << 18  # number of the class of the first atom of size
 MOST_BINS = 200
 """Bins with groups, classes of sizes or effects; more cost time and hardly improve the curves."""
 # of the items of an atom: average distance from its log size, and share in lines of that size alone
-_NEARLY, _MOST_OF = 1e-3, 0.2
+_NEARLY = 1e-3
+_MOST_OF = 0.2
 _SUMS = ("n", *(name for scale in SCALES.values() for name in scale.sums))
 
 
@@ -34,13 +35,17 @@ class Keys:
 
     grouped: bool
     size_cell: str  # column of cells with an item's size; empty without classes
-    place_of: Ints  # place of every bin of the statistics; a place may have several bins
+    place_of: (
+        Ints  # place of every bin of the statistics; a place may have several bins
+    )
     atom_cells: Ints  # of sizes that many items share, each a class of its own
 
     def places(self, table: Columns) -> Ints:
         """Group and place of each line of a table as one number."""
         group = table["group"] if self.grouped else 0
-        return np.asarray(group * _CLASSES + self.place_of[table["bin"]], dtype=np.int64)
+        return np.asarray(
+            group * _CLASSES + self.place_of[table["bin"]], dtype=np.int64
+        )
 
     def __call__(self, table: Columns) -> Ints:
         """Number of each line's row."""
@@ -77,7 +82,9 @@ class Rows:
     items: Floats  # of every bin of the statistics, 0 in atoms
     # over the items of the row's group and bins: `n`, and sums of positions of every scale kept
     sums: Mapping[str, Floats]
-    rank: Floats  # share of all items, without atoms, below the middle of the row's bins
+    rank: (
+        Floats  # share of all items, without atoms, below the middle of the row's bins
+    )
     rank_width: Floats  # and within them
     log_size: Floats  # mean log exposure (log noise sd) of its items; 0 without classes
     size_atoms: Floats  # exposures (noise sds) that many items share
@@ -102,7 +109,8 @@ def rows_of(
         most_bins = MOST_BINS if by_size or grouped else stats.bins
     at_atoms = stats.atom_bins if atoms else np.empty(0, dtype=np.int64)
     place_of = _places(stats, most_bins, at_atoms)
-    size_cell, no_cells = family.rows.size_cell if by_size else "", np.empty(0, dtype=np.int64)
+    size_cell = family.rows.size_cell if by_size else ""
+    no_cells = np.empty(0, dtype=np.int64)
     keys = Keys(grouped, size_cell, place_of, no_cells)
     rows = _rows(stats, family, keys, at_atoms)
     names = ("joint",) if by_size else ("part", *family.rows.margins)
@@ -113,7 +121,8 @@ def rows_of(
 
 
 def _rows(stats: Statistics, family: Family, keys: Keys, at_atoms: Ints) -> Rows:
-    base, size_atoms = keys.table(stats, "joint" if keys.size_cell else "part"), np.empty(0)
+    base = keys.table(stats, "joint" if keys.size_cell else "part")
+    size_atoms = np.empty(0)
     log_sizes = np.zeros(len(base["n"]))
     if keys.size_cell:
         log_sizes = np.log(family.outcome.forms.mean_size(base)).round(12)
@@ -162,7 +171,9 @@ def _common_sizes(cell: Ints, log_size: Floats, n: Floats) -> pd.DataFrame:
     sizes = lines.groupby(["cell", "log"], as_index=False)["n"].sum()
     common = sizes.loc[sizes.groupby("cell")["n"].idxmax()].set_index("cell")
     items = lines.groupby("cell")["n"].sum()
-    apart = (lines["n"] * (lines["log"] - lines["cell"].map(common["log"])).abs()).groupby(cell)
+    apart = (
+        lines["n"] * (lines["log"] - lines["cell"].map(common["log"])).abs()
+    ).groupby(cell)
     one_size = (apart.sum() < _NEARLY * items) & (common["n"] > _MOST_OF * items)
     number = items.to_numpy().astype(np.int64)
     far_more = stand_out(number, np.ones(len(number), dtype=bool))
@@ -180,12 +191,17 @@ def sizes_vary(stats: Statistics, family: Family) -> bool:
 def cells_of(stats: Statistics, rows: Rows, name: str) -> Columns:
     """A table of cells with a column ``row``: joint cells, or any if rows have no classes."""
     table = rows.keys.table(stats, name)
-    return {**table, "row": np.searchsorted(rows.key, rows.keys(table)).astype(np.int64)}
+    return {
+        **table,
+        "row": np.searchsorted(rows.key, rows.keys(table)).astype(np.int64),
+    }
 
 
 def _places(stats: Statistics, most_bins: int, at_atoms: Ints) -> Ints:
     """Number of each bin's row along the scores: neighbours are in one, but atoms stay alone."""
-    width = 1 << (-(-stats.bins // most_bins) - 1).bit_length()  # at most `most_bins` bins
+    width = (
+        1 << (-(-stats.bins // most_bins) - 1).bit_length()
+    )  # at most `most_bins` bins
     starts = np.arange(stats.bins) % width == 0
     starts[at_atoms] = True
     starts[at_atoms[at_atoms + 1 < stats.bins] + 1] = True

@@ -20,7 +20,9 @@ from ..families.scales import LINEAR, SCALES, Scale
 class Axis:
     """The axis of one curve: a monotone map from scores to positions `u` of the spline."""
 
-    scale: str  # of `SCALES`, or "rank": u is the fraction of items with a smaller score
+    scale: (
+        str  # of `SCALES`, or "rank": u is the fraction of items with a smaller score
+    )
     score: tuple[float, ...] = ()  # only for "rank": increasing scores
     fraction: tuple[float, ...] = ()  # and their fractions, linear between the scores
 
@@ -50,9 +52,11 @@ def knots_in(tree: Any, dim: str) -> Floats:
 
 def place_knots(position: ArrayLike, weight: ArrayLike, number: int) -> Floats:
     """Return up to `number` distinct knots at weighted quantiles of `position`, ends included."""
-    u, w = np.asarray(position, dtype=float), np.asarray(weight, dtype=float)
+    u = np.asarray(position, dtype=float)
+    w = np.asarray(weight, dtype=float)
     order = np.argsort(u)
-    u, w = u[order], w[order]
+    u = u[order]
+    w = w[order]
     distinct = _apart(np.unique(u))
     if len(distinct) <= number:
         return distinct
@@ -102,12 +106,18 @@ class Basis:
     # falls with the curve's roughness
     wiggle: Floats
 
-    def centred(self, position: Floats, weight: Floats, wiggles: int | None = None) -> Floats:
+    def centred(
+        self, position: Floats, weight: Floats, wiggles: int | None = None
+    ) -> Floats:
         """Line and wiggly functions at the knots, whose weighted average at positions is 0."""
         sd = np.sqrt(np.average((position - self.centre) ** 2, weights=weight))
-        functions = np.column_stack([self.line[:, 1:] / max(sd, 1e-300), self.wiggle[:, :wiggles]])
+        functions = np.column_stack(
+            [self.line[:, 1:] / max(sd, 1e-300), self.wiggle[:, :wiggles]]
+        )
         at_rows = spline_matrix(position, self.knots)
-        return np.asarray(functions - np.average(at_rows @ functions, axis=0, weights=weight))
+        return np.asarray(
+            functions - np.average(at_rows @ functions, axis=0, weights=weight)
+        )
 
 
 def roughness(knots: Floats) -> Floats:
@@ -121,7 +131,8 @@ def roughness(knots: Floats) -> Floats:
 
 def make_basis(position: ArrayLike, weight: ArrayLike, number: int) -> Basis:
     """Basis for a curve over bins at `position` holding `weight` items, with `number` knots."""
-    u, w = np.asarray(position, dtype=float), np.asarray(weight, dtype=float)
+    u = np.asarray(position, dtype=float)
+    w = np.asarray(weight, dtype=float)
     knots = place_knots(u[w > 0], w[w > 0], number)
     centre = float(np.average(u, weights=w))
     ones = np.ones(len(knots))

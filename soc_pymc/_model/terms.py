@@ -27,7 +27,9 @@ from .splines import Axis, Basis, make_basis, spline_matrix
 
 CURVES = ("mean", "variance")
 _UNITS = (LOG.name, LOGIT.name)  # a slope is per unit on these scales, per sd on others
-_DRAWS, _COPIES = 1000, 8  # draws of both curves of levels that are integrated out, at the peak
+# draws of both curves of levels that are integrated out, at the peak
+_DRAWS = 1000
+_COPIES = 8
 _GROUP_WIGGLES = 5  # number of the smoothest shared functions in which groups deviate
 _ATOM_SCALE = 1.0  # prior scale of atoms' shifts
 _BIN_SCALE = 0.2  # prior scale of bins' effects
@@ -65,7 +67,9 @@ class Design:
     @property
     def ends(self) -> NDArray[np.intp]:
         """Column of `whole` at which each block ends."""
-        return np.cumsum([block.design.shape[1] for block in self.blocks], dtype=np.intp)
+        return np.cumsum(
+            [block.design.shape[1] for block in self.blocks], dtype=np.intp
+        )
 
     @property
     def line_columns(self) -> slice:
@@ -84,7 +88,9 @@ class State:
         """Prior means and precisions of the coefficients given the smoothing scales."""
         sizes = [block.design.shape[1] for block in design.blocks]
         mean = np.concatenate([np.zeros(sum(sizes)), design.line_mean])
-        precision = [np.full(k, tau**-2) for k, tau in zip(sizes, self.taus, strict=True)]
+        precision = [
+            np.full(k, tau**-2) for k, tau in zip(sizes, self.taus, strict=True)
+        ]
         return mean, np.concatenate([*precision, design.line_sd**-2])
 
     @staticmethod
@@ -99,7 +105,9 @@ class Points(NamedTuple):
     """Where terms have values beside the rows."""
 
     ending: str  # of the output's name
-    coords: Mapping[str, Any]  # labels by dim; levels of groups have a second one, the knots
+    coords: Mapping[
+        str, Any
+    ]  # labels by dim; levels of groups have a second one, the knots
     to_rows: Any  # matrix (rows, points) from values here to those at the rows
 
 
@@ -138,7 +146,9 @@ class Curve:
         shared[:, self.design.line_columns] = self.basis.line
         matrices = {"curve": shared}
         for block, end in zip(self.design.blocks, self.design.ends, strict=True):
-            matrix = matrices.setdefault(block.target, np.zeros((len(block.values), columns)))
+            matrix = matrices.setdefault(
+                block.target, np.zeros((len(block.values), columns))
+            )
             matrix[:, end - block.values.shape[1] : end] = block.values
         outputs = []
         for target, matrix in matrices.items():
@@ -152,7 +162,10 @@ class Curve:
     def row_matrices(self) -> dict[str, Any]:
         """Sparse matrices by output, whose products with the outputs add up to the rows' curve."""
         # curves of levels include the shared one
-        weights = {"curve": 1.0 - sum(len(points.coords) > 1 for points in self.points.values())}
+        weights = {
+            "curve": 1.0
+            - sum(len(points.coords) > 1 for points in self.points.values())
+        }
         return {
             self.variable + points.ending: sparse.csr_array(
                 weights.get(target, 1.0) * points.to_rows
@@ -181,7 +194,9 @@ class Output:
 
     def values(self, coefficients: Floats) -> Floats:
         """Values at coefficients (..., k)."""
-        return (coefficients @ self.matrix.T).reshape(*coefficients.shape[:-1], *self.shape)
+        return (coefficients @ self.matrix.T).reshape(
+            *coefficients.shape[:-1], *self.shape
+        )
 
 
 def axis_of(spline: Spline, stats: Statistics, items: Floats) -> Axis:
@@ -190,7 +205,9 @@ def axis_of(spline: Spline, stats: Statistics, items: Floats) -> Axis:
     if spline.scale != RANK:
         scale = SCALES[spline.scale]
         if scale.sums[0] not in data:
-            raise FitError(f"scale={scale.name!r} is not for {stats.kind} items: choose another")
+            raise FitError(
+                f"scale={scale.name!r} is not for {stats.kind} items: choose another"
+            )
         ends = [data[name].to_numpy() for name in ("score_min", "score_max")]
         bad = np.logical_or(*(~(scale.holds(end) | np.isnan(end)) for end in ends))
         bad &= items > 0
@@ -202,7 +219,8 @@ def axis_of(spline: Spline, stats: Statistics, items: Floats) -> Axis:
                 "or drop or clip these scores"
             )
         return Axis(spline.scale)
-    low, high = np.nanmin(data["score_min"]), np.nanmax(data["score_max"])
+    low = np.nanmin(data["score_min"])
+    high = np.nanmax(data["score_max"])
     score = np.array([low, *stats.edges, high])
     fraction = np.concatenate([[0.0], np.cumsum(items) / items.sum()])
     rising = np.concatenate([[True], (np.diff(score) > 0) & (np.diff(fraction) > 0)])
@@ -220,7 +238,9 @@ def make_curve(
     integrated: Grouping | None,
 ) -> Curve:
     """The k-th curve; `weak` gives default priors of both on a scale of scores at a centre."""
-    name, variable, spline = CURVES[k], family.curves[k], (prior.mean, prior.variance)[k]
+    name = CURVES[k]
+    variable = family.curves[k]
+    spline = (prior.mean, prior.variance)[k]
     axis = axis_of(spline, stats, rows.items)
     u, _ = positions(axis, rows)
     basis = make_basis(u, rows.beside, spline.knots)
@@ -237,9 +257,13 @@ def make_curve(
     if prior.bin_effects and k == 0:
         terms.add_bins()
     terms.add_atoms("atom", rows.atom, rows.atoms)
-    kinds = {"wiggle": basis.wiggle[:, :_GROUP_WIGGLES], "slope": basis.line[:, 1:] / per}
+    kinds = {
+        "wiggle": basis.wiggle[:, :_GROUP_WIGGLES],
+        "slope": basis.line[:, 1:] / per,
+    }
     kinds = {kind: functions for kind, functions in kinds.items() if functions.shape[1]}
-    kinds["level"], levels = basis.line[:, :1], None
+    kinds["level"] = basis.line[:, :1]
+    levels = None
     for grouping in groupings:
         levels = terms.add_levels(grouping, kinds, grouping is integrated) or levels
     if prior.exposure is not None:
@@ -249,7 +273,9 @@ def make_curve(
         terms.add("wiggle", "curve", wiggle, basis.wiggle)
     line = shared @ basis.line
     slope = np.divide(spline.slope or default.slope, of_slope)
-    mean, sd = np.array([spline.level or default.level, slope])[: line.shape[1]].T.copy()
+    mean, sd = np.array([spline.level or default.level, slope])[
+        : line.shape[1]
+    ].T.copy()
     blocks = tuple(terms.blocks)
     design = Design(f"{variable}_line", f"{name}_line_term", line, mean, sd, blocks)
     return Curve(name, variable, axis, basis, design, u, terms.points, levels)
@@ -268,14 +294,18 @@ class _Terms:
 
     def add(self, term: str, target: str, scale: float, values: Floats) -> None:
         """Add a term from its functions' values at the points of its target."""
-        dim = f"{self.curve}_basis" if term == "wiggle" else f"{self.curve}_{term}_basis"
+        dim = (
+            f"{self.curve}_basis" if term == "wiggle" else f"{self.curve}_{term}_basis"
+        )
         design = self.points[target].to_rows @ values
-        name, scale = f"{self.variable}_{term}", scale * self.unit
+        name = f"{self.variable}_{term}"
+        scale = scale * self.unit
         self.blocks.append(Block(name, design, scale, target, values, dim))
 
     def add_bins(self) -> None:
         """Add an effect of each place along the scores."""
-        rows, place_of = self.rows, self.rows.keys.place_of
+        rows = self.rows
+        place_of = self.rows.keys.place_of
         bins = np.flatnonzero(np.isin(place_of, rows.place))
         members = _members(1 + np.searchsorted(bins, rows.bin), len(bins))
         self.points["bin"] = Points("_of_bin", {"effect_bin": bins}, members)
@@ -293,7 +323,8 @@ class _Terms:
         self, grouping: Grouping, kinds: Mapping[str, Floats], integrated: bool
     ) -> LevelTerms | None:
         """Add deviations of levels, each kind with its own scale; return them if `integrated`."""
-        code, number = grouping.code[self.rows.group], len(grouping.levels)
+        code = grouping.code[self.rows.group]
+        number = len(grouping.levels)
         functions = np.hstack(list(kinds.values()))
         columns = number * functions.shape[1]
         matrices = columns * (4 * len(code) + columns)  # of both curves
@@ -316,11 +347,14 @@ class _Terms:
         names = tuple(f"{self.variable}_{grouping.name}_{kind}" for kind in kinds)
         scales = tuple(_GROUP_SCALES[kind] * self.unit for kind in kinds)
         kind_of = np.repeat(np.arange(len(kinds)), [x.shape[1] for x in kinds.values()])
-        return LevelTerms(grouping, names, scales, kind_of, functions, shared @ functions)
+        return LevelTerms(
+            grouping, names, scales, kind_of, functions, shared @ functions
+        )
 
     def add_exposure(self, spline: Spline, wiggle: float) -> None:
         """Add a smooth term in log exposure of mean 0, whose line is penalised too."""
-        rows, x = self.rows, self.rows.log_size
+        rows = self.rows
+        x = self.rows.log_size
         basis = make_basis(x, np.where(rows.size_atom > 0, 0.0, rows.n), spline.knots)
         if len(basis.knots) > 1:
             self.add_atoms("exposure_atom", rows.size_atom, rows.size_atoms)
@@ -354,14 +388,20 @@ def slopes(
 ) -> Floats:
     """Slopes of a curve at rows of groups; `of_levels` (G, K) begin with this curve's."""
     step = 1e-4 * max(float(np.ptp(curve.basis.knots)), 1e-300)
-    ahead, behind = (spline_matrix(curve.position + d, curve.basis.knots) for d in (step, -step))
+    ahead, behind = (
+        spline_matrix(curve.position + d, curve.basis.knots) for d in (step, -step)
+    )
     functions = (ahead - behind) / (2.0 * step)
     curves = {output.dims[0]: output.values(coefficients) for output in curve.outputs}
     shared = curves[f"{curve.name}_knot"]
-    deviations = {dim: values - shared for dim, values in curves.items() if values.ndim == 2}
+    deviations = {
+        dim: values - shared for dim, values in curves.items() if values.ndim == 2
+    }
     if curve.levels and of_levels is not None:
         values = curve.levels.values.T
         deviations[curve.levels.grouping.name] = of_levels[:, : len(values)] @ values
-    at_rows = (deviations[grouping.name][grouping.code[group]] for grouping in groupings)
+    at_rows = (
+        deviations[grouping.name][grouping.code[group]] for grouping in groupings
+    )
     terms = ((functions * values).sum(axis=1) for values in at_rows)
     return np.asarray(sum(terms, functions @ shared))

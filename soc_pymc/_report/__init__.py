@@ -65,30 +65,52 @@ def report(
     ...     soc.report(fit, items, out=f"{folder}/report.html").name
     'report.html'
     """
-    fit, items, out = FIT(fit, "fit"), check_items(items), path_of(out, "out")
+    fit = FIT(fit, "fit")
+    items = check_items(items)
+    out = path_of(out, "out")
     by = names_of(by, "by")
-    title = OrNone(A(str, "text, or None for one that says what was fitted"))(title, "title")
-    threshold, seed = OrNone(Real())(threshold, "threshold"), SEED(seed, "seed")
+    title = OrNone(A(str, "text, or None for one that says what was fitted"))(
+        title, "title"
+    )
+    threshold = OrNone(Real())(threshold, "threshold")
+    seed = SEED(seed, "seed")
     target = Path(out)
     if target.suffix.lower() not in (".html", ".htm"):
         raise FitError(f"out={str(target)!r} must be named *.html")
     if not target.parent.is_dir():
-        raise FitError(f"out={str(target)!r}: there is no folder {str(target.parent)!r}")
+        raise FitError(
+            f"out={str(target)!r}: there is no folder {str(target.parent)!r}"
+        )
     if threshold is not None and abs(threshold) > LARGEST:
-        raise FitError(f"threshold={threshold:g} is beyond all theta: at most {LARGEST:g} in size")
+        raise FitError(
+            f"threshold={threshold:g} is beyond all theta: at most {LARGEST:g} in size"
+        )
     names = tuple(by)
     posterior_roles(fit, items)
     open_table(items.source, list(dict.fromkeys([*items.roles.values(), *names])))
     stats = statistics_of(fit, items, progress)  # which validates all items
-    overview = read_overview(fit, items, names, threshold, seed, stats.n_items, progress)
-    with extrapolation_reported():  # the overview has warned of far scores, for all items
+    overview = read_overview(
+        fit, items, names, threshold, seed, stats.n_items, progress
+    )
+    with (
+        extrapolation_reported()
+    ):  # the overview has warned of far scores, for all items
         sample = overview.sample.items
         # clusters of a sample may have one item each
         made_fit = same_items(fit, stats)
-        result = checks_of(fit, sample, names, seed, _REPLICATED, progress, items, made_fit)
-        options = {"out": os.fspath(out), "by": names, "title": title, "threshold": threshold}
+        result = checks_of(
+            fit, sample, names, seed, _REPLICATED, progress, items, made_fit
+        )
+        options = {
+            "out": os.fspath(out),
+            "by": names,
+            "title": title,
+            "threshold": threshold,
+        }
         with phase("writing the page", enabled=progress):
-            text = render(fit, items, stats, overview, result, options | {"seed": seed}, made_fit)
+            text = render(
+                fit, items, stats, overview, result, options | {"seed": seed}, made_fit
+            )
     with replacing(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return target

@@ -19,12 +19,17 @@ from ..posterior.item_columns import Columns, columns_of, posterior_roles
 from ..posterior.predictive import posterior_of
 
 # lists of items, by what ranks them; the loss is that of not knowing theta at the threshold
-BY_MEAN, BY_LOW_QUANTILE, BY_LOSS = "mean", "low quantile", "loss"
+BY_MEAN = "mean"
+BY_LOW_QUANTILE = "low quantile"
+BY_LOSS = "loss"
 _SAMPLE = 20_000
 _SAMPLE_MIXTURE = 10_000  # predictive distributions of mixtures cost more
 # items of each list, which all draws rank again: more where the loss only bounds their value
 _LISTS = {BY_MEAN: 200, BY_LOW_QUANTILE: 200, BY_LOSS: 500}
-_RANDOM, _KEY, _PLACE = "random", "\0key", "\0place"  # the sample, and columns of keys and rows
+# the sample, and columns of keys and rows
+_RANDOM = "random"
+_KEY = "\0key"
+_PLACE = "\0place"
 _BATCH = 1 << 18
 _PROBS = (0.1, 0.5)  # quantiles of theta of every item
 
@@ -35,7 +40,9 @@ class Subset:
 
     items: Items  # an Arrow table with the columns of the roles and those to slice on
     columns: Columns
-    names: Sequence[Any]  # id, index label or row number; empty where items have no names
+    names: Sequence[
+        Any
+    ]  # id, index label or row number; empty where items have no names
     heading: str  # of the column of names
 
     def __len__(self) -> int:
@@ -49,11 +56,15 @@ class Overview:
     n: int
     sample: Subset  # random items in their order, or all items
     lists: Mapping[str, Subset]  # candidates of each list
-    above: Mapping[float, int]  # number of items above the threshold with more than a probability
+    above: Mapping[
+        float, int
+    ]  # number of items above the threshold with more than a probability
     far: str | None  # a sentence on scores far outside those of the fit
 
 
-def _largest(rows: pa.Table | None, key: Floats, batch: pa.Table, most: int) -> pa.Table:
+def _largest(
+    rows: pa.Table | None, key: Floats, batch: pa.Table, most: int
+) -> pa.Table:
     """Return the rows with the largest keys, of equal keys the first, of a table and a batch."""
     keyed = batch.append_column(_KEY, pa.array(key))
     if rows is not None:
@@ -65,13 +76,18 @@ def _largest(rows: pa.Table | None, key: Floats, batch: pa.Table, most: int) -> 
 def _subset(rows: pa.Table, items: Items, roles: Mapping[str, str]) -> Subset:
     """Return rows as items, in the order of the table."""
     rows = rows.sort_by(_PLACE)
-    place, rows = rows[_PLACE].to_numpy(), rows.drop_columns([_KEY, _PLACE])
-    kind, names, heading = kind_of(items.source), place.tolist(), "row, from 0"
+    place = rows[_PLACE].to_numpy()
+    rows = rows.drop_columns([_KEY, _PLACE])
+    kind = kind_of(items.source)
+    names = place.tolist()
+    heading = "row, from 0"
     if items.id:
-        names, heading = rows[items.id].to_pylist(), items.id
+        names = rows[items.id].to_pylist()
+        heading = items.id
     elif kind == "pandas":
         index = items.source.index
-        names, heading = list(index[place]), str(index.name or "index")
+        names = list(index[place])
+        heading = str(index.name or "index")
     elif kind == "ibis":  # whose rows have no order
         names = []
     return Subset(replace(items, source=rows), columns_of(rows, roles), names, heading)
@@ -84,16 +100,24 @@ def read_overview(
     """Read all `total` items, which are valid, once; `by` are further columns to keep."""
     roles = posterior_roles(fit, items)
     names = list(dict.fromkeys([*items.roles.values(), *by]))
-    rng, score = np.random.default_rng(seed), posterior_of(fit).scorer(_PROBS)
+    rng = np.random.default_rng(seed)
+    score = posterior_of(fit).scorer(_PROBS)
     sizes = {_RANDOM: _SAMPLE_MIXTURE if fit.prior.gridded else _SAMPLE} | _LISTS
     rows: dict[str, pa.Table] = {}
-    above, n, far = np.zeros(len(_PROBS), dtype=np.int64), 0, Extrapolation(fit)
+    above = np.zeros(len(_PROBS), dtype=np.int64)
+    n = 0
+    far = Extrapolation(fit)
     table = open_table(items.source, names)
     with phase("reading items", total=total, unit="items", enabled=progress) as running:
         for batch in batches(table, names, size=_BATCH, source=items.source):
-            columns, number = columns_of(batch, roles), batch.num_rows
+            columns = columns_of(batch, roles)
+            number = batch.num_rows
             mean, sd, _, *quantiles = score(columns)
-            keys = {_RANDOM: rng.random(number), BY_MEAN: mean, BY_LOW_QUANTILE: quantiles[0]}
+            keys = {
+                _RANDOM: rng.random(number),
+                BY_MEAN: mean,
+                BY_LOW_QUANTILE: quantiles[0],
+            }
             if threshold is not None:
                 # expected loss of choosing by the mean, were theta Normal: no data save more
                 z = np.abs(mean - threshold) / np.maximum(sd, np.finfo(float).tiny)
@@ -109,5 +133,9 @@ def read_overview(
             running.advance(number)
     far.warn()
     lists = {name: _subset(largest, items, roles) for name, largest in rows.items()}
-    counts = {1 - p: int(k) for p, k in zip(_PROBS, above, strict=True) if threshold is not None}
+    counts = {
+        1 - p: int(k)
+        for p, k in zip(_PROBS, above, strict=True)
+        if threshold is not None
+    }
     return Overview(n, lists.pop(_RANDOM), lists, counts, far.message())

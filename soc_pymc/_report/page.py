@@ -51,9 +51,15 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    outcome, n, threshold = posterior_of(fit).outcome, len(overview.sample), options["threshold"]
-    names = {"outcome": items.roles[outcome.observed], "size": items.roles[outcome.size]}
-    total, of_outcome = f"{overview.n:,} items", names["outcome"]
+    outcome = posterior_of(fit).outcome
+    n = len(overview.sample)
+    threshold = options["threshold"]
+    names = {
+        "outcome": items.roles[outcome.observed],
+        "size": items.roles[outcome.size],
+    }
+    total = f"{overview.n:,} items"
+    of_outcome = names["outcome"]
     title = f"Calibration of {items.score} against {of_outcome}"
     title = title if items.score else f"Theta of all items from {of_outcome}"
     at_scores = not fit.one_score and fit.prior.exposure is None
@@ -100,7 +106,9 @@ def _fitted(fit: Fit, items: Items, stats: Statistics) -> list[Markup]:
     tables = [columns, statistics, table("Fit", rows)]
     if fit.selection is not None:
         priors = fit.selection.drop(columns="chosen")
-        tables.append(table("Choice of the prior", priors.values.tolist(), [*map(str, priors)]))
+        tables.append(
+            table("Choice of the prior", priors.values.tolist(), [*map(str, priors)])
+        )
     return tables
 
 
@@ -121,7 +129,9 @@ def _groups(fit: Fit, stats: Statistics) -> dict[str, Any] | None:
 def _code(fit: Fit, items: Items, options: Mapping[str, Any]) -> str:
     """Return the calls that made the fit and this page, as far as the fit knows them."""
     source = repr(items.source) if kind_of(items.source) == "files" else "table"
-    roles = ", ".join(f"{name}={column!r}" for name, column in arguments_of(items.roles).items())
+    roles = ", ".join(
+        f"{name}={column!r}" for name, column in arguments_of(items.roles).items()
+    )
     joint = ", joint=True" if reads_joint(fit.prior) else ""
     words = "".join(f", {k}={v!r}" for k, v in options.items() if v not in (None, ()))
     return (
@@ -133,7 +143,9 @@ def _code(fit: Fit, items: Items, options: Mapping[str, Any]) -> str:
     )
 
 
-def table(title: str, rows: Iterable[Sequence[Any]], head: Sequence[str] = ()) -> Markup:
+def table(
+    title: str, rows: Iterable[Sequence[Any]], head: Sequence[str] = ()
+) -> Markup:
     """Return a table of the page, whose numbers look as in a printed result."""
     text = [[number(x) if isinstance(x, float) else x for x in row] for row in rows]
     return Markup(html_table(title, text, head))  # it escapes all text
@@ -141,12 +153,15 @@ def table(title: str, rows: Iterable[Sequence[Any]], head: Sequence[str] = ()) -
 
 def of_result(title: str, result: results.Result) -> Markup:
     """Return the table of a result, the worst rows first."""
-    return table(title, results.cells(results.worst_first(result.table)[:_MOST]), results.COLUMNS)
+    return table(
+        title, results.cells(results.worst_first(result.table)[:_MOST]), results.COLUMNS
+    )
 
 
 def worst(findings: pd.DataFrame) -> tuple[str, str]:
     """Return the worst verdict of a check, and how many of its rows have it."""
-    counts, n = findings["verdict"].value_counts(), len(findings)
+    counts = findings["verdict"].value_counts()
+    n = len(findings)
     verdict = next(verdict for verdict in (FAIL, WARN, OK) if verdict in counts)
     if verdict == OK:
         return OK, f"All {n:,} checks pass"
@@ -173,10 +188,14 @@ def curve_table(fit: Fit, score: Any) -> Markup:
     return table("The curves at some scores", zip(*columns, strict=True), head)
 
 
-def in_short(fit: Fit, stats: Statistics, overview: Overview, threshold: float | None) -> list[str]:
+def in_short(
+    fit: Fit, stats: Statistics, overview: Overview, threshold: float | None
+) -> list[str]:
     """Return sentences on the score, on what outcomes add, and on items above the threshold."""
     outcomes = posterior_of(fit).outcome.words.outcomes
-    reduction = quantities.variance_reduction(fit, stats, weight="items", progress=False)
+    reduction = quantities.variance_reduction(
+        fit, stats, weight="items", progress=False
+    )
     explained = _percent(fit, quantities.r_squared(fit, stats))
     removed = _percent(fit, 1 - reduction.data["ratio"])
     above = f"of {overview.n:,} items lie above {threshold or 0.0:.12g} with a probability of more"
@@ -200,31 +219,48 @@ def item_tables(
     fit: Fit, overview: Overview, by: Sequence[str], threshold: float | None
 ) -> Iterator[tuple[str, Markup]]:
     """Yield lists of items, each with a sentence."""
-    lists, outcome = overview.lists, posterior_of(fit).outcome
+    lists = overview.lists
+    outcome = posterior_of(fit).outcome
     by_mean = _ranked("Highest posterior mean", fit, lists[BY_MEAN], by, "mean")
     yield "The best guesses, regardless of their uncertainty.", by_mean
-    by_quantile = _ranked("Highest 10% quantile", fit, lists[BY_LOW_QUANTILE], by, "10% quantile")
+    by_quantile = _ranked(
+        "Highest 10% quantile", fit, lists[BY_LOW_QUANTILE], by, "10% quantile"
+    )
     text = "Theta is above the 10% quantile with a probability of 90%, so items about which little"
     yield f"{text} is known rank lower.", by_quantile
     if threshold is None:
         return
-    rows, words = lists[BY_LOSS], outcome.words
+    rows = lists[BY_LOSS]
+    words = outcome.words
     sizes = overview.sample.columns[outcome.size]
     amount = float(f"{np.median(sizes[sizes > 0]):.3g}")
-    gain = decisions.value_of_exposure(fit, rows.items, amount, threshold=threshold, progress=False)
-    further = words.further.format(amount=f"{amount:,.12g}", size=rows.items.roles[outcome.size])
+    gain = decisions.value_of_exposure(
+        fit, rows.items, amount, threshold=threshold, progress=False
+    )
+    further = words.further.format(
+        amount=f"{amount:,.12g}", size=rows.items.roles[outcome.size]
+    )
     text = (
         f"Value: how much {further} (the median of the items) would improve the choice on average, "
         "in units of theta. It is large where theta may lie on either side of the threshold."
     )
-    yield text, _ranked(words.worth, fit, rows, by, "value", value=gain["value"].to_numpy())
+    yield (
+        text,
+        _ranked(words.worth, fit, rows, by, "value", value=gain["value"].to_numpy()),
+    )
 
 
 def _ranked(
-    title: str, fit: Fit, rows: Subset, by: Sequence[str], ranked_by: str, **further: Any
+    title: str,
+    fit: Fit,
+    rows: Subset,
+    by: Sequence[str],
+    ranked_by: str,
+    **further: Any,
 ) -> Markup:
     """Return the first items by one column: names, what was observed, and their posteriors."""
-    posterior, roles = posterior_of(fit), rows.items.roles
+    posterior = posterior_of(fit)
+    roles = rows.items.roles
     mean, _, _, low, cautious, high = posterior.scorer(_PROBS, "all")(rows.columns)[:6]
     estimates = {"mean": mean, "5%": low, "95%": high}
     estimates |= further or ({} if ranked_by == "mean" else {ranked_by: cautious})
@@ -232,7 +268,9 @@ def _ranked(
     observed = ["score"] if rows.items.score else []
     observed += [posterior.outcome.observed, posterior.outcome.size]
     numbers = {roles[role]: rows.columns[role].tolist() for role in observed}
-    labels = [name for name in [*group_roles(roles).values(), *by] if name not in numbers]
+    labels = [
+        name for name in [*group_roles(roles).values(), *by] if name not in numbers
+    ]
     columns = {name: rows.items.source[name].to_pylist() for name in labels} | numbers
     head = [*([rows.heading] if len(rows.names) else []), *columns, *estimates]
     values = [*([rows.names] if len(rows.names) else []), *columns.values()]
@@ -242,6 +280,7 @@ def _ranked(
 
 def same_items(fit: Fit, stats: Statistics) -> bool:
     """Return True if these items made the fit, as far as totals tell."""
-    part, outcome = stats.table("part"), posterior_of(fit).outcome
+    part = stats.table("part")
+    outcome = posterior_of(fit).outcome
     columns = {outcome.observed: part["sum_y"] / part["n"]}
     return not other_total(fit, Observations(columns, part["n"], {}, {}))

@@ -42,10 +42,14 @@ from .results import FAIL, OK, WARN, Findings, finding
 
 _DRAWS = 1000  # in the tree for ArviZ
 _MOST_COLUMNS = 8  # most columns of a table that advice names unasked
-_DOUBTED, _WRONG = 2000, 0.1  # items whose intervals are judged, and how wrong they may be
+# items whose intervals are judged, and how wrong they may be
+_DOUBTED = 2000
+_WRONG = 0.1
 _NARROW = 0.5  # how much too narrow bands of curves may be
 _ESS_FRACTION = 0.1
-_ITEMS = 50_000  # most items replicated, a random subset: the tests are powerful by then
+_ITEMS = (
+    50_000  # most items replicated, a random subset: the tests are powerful by then
+)
 _CHUNK = 2_000
 _REPLICATES = 100  # or a few more: as many of each draw
 _MIDDLE = 20  # draws whose median is the middle of summaries
@@ -95,7 +99,9 @@ class CheckResult(results.Result):
         from ..plots.style import picture_of
 
         image = '<img src="{source}" width="{width}" alt="PIT of all items">'
-        return super()._repr_html_() + image.format(**picture_of(plot_pit, self, height=3.2))
+        return super()._repr_html_() + image.format(
+            **picture_of(plot_pit, self, height=3.2)
+        )
 
 
 @one_blas_thread
@@ -145,8 +151,11 @@ def check(
     >>> "fail" in set(result.table["verdict"])
     False
     """
-    fit, items = FIT(fit, "fit"), ITEMS_OR_STATISTICS(items, "items")
-    by, seed, subset = names_of(by, "by"), SEED(seed, "seed"), Whole(1)(subset, "subset")
+    fit = FIT(fit, "fit")
+    items = ITEMS_OR_STATISTICS(items, "items")
+    by = names_of(by, "by")
+    seed = SEED(seed, "seed")
+    subset = Whole(1)(subset, "subset")
     return checks_of(fit, items, by, seed, subset, progress)
 
 
@@ -162,22 +171,33 @@ def checks_of(
     if fit.mean_only:
         raise FitError(f"soc.check needs the variance of theta: {MEAN_ONLY}")
     if by and isinstance(data, Statistics):
-        raise FitError("by= slices items, and statistics have no such columns: give the items")
+        raise FitError(
+            "by= slices items, and statistics have no such columns: give the items"
+        )
     observed = observe(fit, data, [*by, *_label_columns(data, by)], progress)
     sliced = {*by, *group_roles(observed.roles).values()}
-    labels = {name: values for name, values in observed.labels.items() if name in sliced}
-    items, posterior = replace(observed, labels=labels), posterior_of(fit)
-    n, seeds = int(items.n.sum()), np.random.SeedSequence(seed).spawn(3)
+    labels = {
+        name: values for name, values in observed.labels.items() if name in sliced
+    }
+    items = replace(observed, labels=labels)
+    posterior = posterior_of(fit)
+    n = int(items.n.sum())
+    seeds = np.random.SeedSequence(seed).spawn(3)
     # bins of the score get the same random numbers as all items
     rngs = [np.random.default_rng(s) for s in (*seeds, seeds[0])]
     ends = pit.cdf_ends(posterior, items.columns, progress)
     pits, rows = pit.pit_tests(fit, items, pit.slices(fit, items), ends, rngs[0])
-    rows += _outcome_findings(fit, data, items.columns, np.random.default_rng(seed), progress)
+    rows += _outcome_findings(
+        fit, data, items.columns, np.random.default_rng(seed), progress
+    )
     groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": pits}
-    groups["pit_by_score"] = pit.pits_by_score(ends, items.n, items.columns["score"], rngs[3])
+    groups["pit_by_score"] = pit.pits_by_score(
+        ends, items.n, items.columns["score"], rngs[3]
+    )
     # draws that were widened for clusters are not a posterior that can leave an item out
     exact_draws = not (fit.one_draw or fit.widened)
-    sample, where = items, ALL
+    sample = items
+    where = ALL
     if not isinstance(data, Statistics):
         chosen, sample = items.sample(subset, rngs[1])
         where = ALL if len(chosen) == n else f"{len(chosen):,} random items"
@@ -192,13 +212,20 @@ def checks_of(
         if exact_draws:
             k = float(np.nanmax(loo.pareto_k))
             verdict = OK if k <= PARETO_K else WARN
-            rows.append(finding("leave-one-out", where, k, verdict=verdict, n=int(loo.n.sum())))
+            rows.append(
+                finding("leave-one-out", where, k, verdict=verdict, n=int(loo.n.sum()))
+            )
         rows += _cluster_findings(fit, all_items or data)
     table = results.result_table([*rows, *_quality(fit.status)])
     table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = n
-    advice = (*advise(table, fit, Gains(fit, observed, rngs[2]), n), *pit.rare_levels(items.labels))
+    advice = (
+        *advise(table, fit, Gains(fit, observed, rngs[2]), n),
+        *pit.rare_levels(items.labels),
+    )
     counts = table["verdict"].value_counts()
-    title = f"check: {n:,} items, " + ", ".join(f"{counts.get(v, 0)} {v}" for v in results.VERDICTS)
+    title = f"check: {n:,} items, " + ", ".join(
+        f"{counts.get(v, 0)} {v}" for v in results.VERDICTS
+    )
     return CheckResult(table, xr.DataTree.from_dict(groups), advice, title, loo)
 
 
@@ -216,7 +243,11 @@ def _label_columns(data: Items | Statistics, by: Sequence[str]) -> list[str]:
 
 
 def _outcome_findings(
-    fit: Fit, data: Items | Statistics, columns: Columns, rng: Generator, progress: bool | None
+    fit: Fit,
+    data: Items | Statistics,
+    columns: Columns,
+    rng: Generator,
+    progress: bool | None,
 ) -> Findings:
     outcome = posterior_of(fit).outcome
     if isinstance(data, Statistics):
@@ -228,60 +259,85 @@ def _outcome_findings(
     return rows
 
 
-def _summaries(fit: Fit, columns: Columns, rng: Generator, progress: bool | None) -> Findings:
+def _summaries(
+    fit: Fit, columns: Columns, rng: Generator, progress: bool | None
+) -> Findings:
     """Observed summaries of items over the medians of their replicates."""
-    posterior, middle = posterior_of(fit), even_draws(fit, _MIDDLE)
-    draws, outcome = even_draws(fit, _REPLICATES), posterior.outcome
+    posterior = posterior_of(fit)
+    middle = even_draws(fit, _MIDDLE)
+    draws = even_draws(fit, _REPLICATES)
+    outcome = posterior.outcome
     draws = np.tile(draws, -(-_REPLICATES // len(draws)))
-    n, summaries = len(columns["score"]), outcome.forms.summaries
+    n = len(columns["score"])
+    summaries = outcome.forms.summaries
     if n > _ITEMS:
-        columns, n = select(columns, np.sort(rng.choice(n, _ITEMS, replace=False))), _ITEMS
+        columns = select(columns, np.sort(rng.choice(n, _ITEMS, replace=False)))
+        n = _ITEMS
     sums = np.zeros((len(summaries), len(draws) + 1))  # the last is the observed one
     for rows in parts("predictive checks", n, _CHUNK, progress):
         part = select(columns, rows)
         # summaries are about the median curves: about its own draw, the outcomes of new items
         # would scatter more than replicates of that draw, as the draw is not their truth; items
         # whose curve is hardly known weigh less, or the far draws of clusters would rule the sum
-        curves = posterior.curves(part["score"], part.get("group"), part[outcome.size], middle)
-        mean, variance = (np.median(curves[name], axis=0) for name in ("mean", "variance"))
+        curves = posterior.curves(
+            part["score"], part.get("group"), part[outcome.size], middle
+        )
+        mean, variance = (
+            np.median(curves[name], axis=0) for name in ("mean", "variance")
+        )
         low, high = np.quantile(curves["mean"], [0.16, 0.84], axis=0)
         centres = part[outcome.size], mean, variance + ((high - low) / 2) ** 2
-        outcomes = np.vstack([posterior.simulate(part, rng, draws), part[outcome.observed]])
+        outcomes = np.vstack(
+            [posterior.simulate(part, rng, draws), part[outcome.observed]]
+        )
         sums += [summary(outcomes, *centres) for summary in summaries.values()]
     findings = []
     for name, (*replicated, observed) in zip(summaries, sums, strict=True):
         # widened curves have far draws; of rare zeros the median is 0
         expected = float(np.median(replicated) or np.mean(replicated))
-        ratio = observed / expected if expected > 0 else 1.0 if observed == 0 else np.inf
-        findings.append(finding(name, ALL, ratio, tail_probability(replicated - observed)))
+        if expected > 0:
+            ratio = observed / expected
+        else:
+            ratio = 1.0 if observed == 0 else np.inf
+        chance = tail_probability(replicated - observed)
+        findings.append(finding(name, ALL, ratio, chance))
     return findings
 
 
 def tail_probability(excess: Floats) -> float:
     """Two-sided p-value of 0 among replicated minus observed summaries, ties counted half."""
-    tail, spread = float(results.two_sided(excess)) / 2.0, float(np.std(excess))
+    tail = float(results.two_sided(excess)) / 2.0
+    spread = float(np.std(excess))
     if tail * len(excess) < _OUTER and spread > 0:
-        z, skew = -float(np.mean(excess)) / spread, skewness(excess)
+        z = -float(np.mean(excess)) / spread
+        skew = skewness(excess)
         tail = min(float(pearson3_cdf(z, skew)), float(pearson3_cdf(-z, -skew)))
     return min(1.0, 2.0 * tail)
 
 
 def _verdict(error: float, wrong: float) -> str:
     """Verdict on a logarithm of widths: off by half of what counts as wrong, or by all of it."""
-    return OK if error <= np.log1p(wrong / 2) else WARN if error <= np.log1p(wrong) else FAIL
+    if error <= np.log1p(wrong / 2):
+        return OK
+    return WARN if error <= np.log1p(wrong) else FAIL
 
 
 def _noise(fit: Fit, columns: Columns, tight: bool = False) -> dict[str, Any]:
     """Factor by which intervals of typical items would widen under the noise that is in doubt."""
-    posterior, step = posterior_of(fit), max(1, len(columns["score"]) // _DOUBTED)
-    outcome, typical = posterior.outcome, select(columns, slice(None, None, step))
-    y, size = typical[outcome.observed], typical[outcome.size]
+    posterior = posterior_of(fit)
+    step = max(1, len(columns["score"]) // _DOUBTED)
+    outcome = posterior.outcome
+    typical = select(columns, slice(None, None, step))
+    y = typical[outcome.observed]
+    size = typical[outcome.size]
     draws = even_draws(fit, _REPLICATES)
     curves = posterior.curves(typical["score"], typical.get("group"), size, draws)
     mean, variance = (curves[name].mean(axis=0) for name in ("mean", "variance"))
     width = float(np.median(outcome.forms.other_width(y, size, mean, variance)))
     verdict = _verdict(abs(np.log(width)), _WRONG)
-    return finding("noise", ALL, width, verdict=WARN if tight and verdict == OK else verdict)
+    return finding(
+        "noise", ALL, width, verdict=WARN if tight and verdict == OK else verdict
+    )
 
 
 def _cluster_findings(fit: Fit, data: Items | Statistics) -> Findings:
@@ -298,7 +354,8 @@ def _cluster_findings(fit: Fit, data: Items | Statistics) -> Findings:
 
 
 def _quality(status: Status) -> Findings:
-    k, share = status.pareto_k, status.ess_fraction
+    k = status.pareto_k
+    share = status.ess_fraction
     tests = [
         ("converged", float(status.converged), status.converged, FAIL),
         ("pareto_k", k, k is None or k <= PARETO_K, FAIL),
@@ -312,23 +369,40 @@ def _quality(status: Status) -> Findings:
 
 
 def _arviz_groups(
-    fit: Fit, columns: Columns, item: Ints, ends: Floats, rng: Generator, exact_draws: bool
+    fit: Fit,
+    columns: Columns,
+    item: Ints,
+    ends: Floats,
+    rng: Generator,
+    exact_draws: bool,
 ) -> dict[str, xr.Dataset]:
     """Groups of some items, and their PIT; if draws are an honest posterior also left out."""
-    posterior, draws = posterior_of(fit), fit.data["posterior"].to_dataset()
-    outcome, name = posterior.outcome, posterior.outcome.observed
+    posterior = posterior_of(fit)
+    draws = fit.data["posterior"].to_dataset()
+    outcome = posterior.outcome
+    name = posterior.outcome.observed
     share = rng.random(len(item))
     cdfs = {"pit_values": ends}
     if exact_draws:
         cdfs["loo_pit"] = np.stack(posterior.cdf_without(columns))
     by_item = {"observed_data": columns[name].astype(outcome.dtype)}
-    by_item |= {group: below + share * (upto - below) for group, (below, upto) in cdfs.items()}
+    by_item |= {
+        group: below + share * (upto - below) for group, (below, upto) in cdfs.items()
+    }
     coords = {"chain": draws["chain"], "draw": draws["draw"], "item": item}
     constants = {role: ("item", columns[role]) for role in ("score", outcome.size)}
-    groups = {"posterior": draws, "constant_data": xr.Dataset(constants, {"item": item})}
-    groups |= {k: xr.Dataset({name: ("item", x)}, {"item": item}) for k, x in by_item.items()}
+    groups = {
+        "posterior": draws,
+        "constant_data": xr.Dataset(constants, {"item": item}),
+    }
+    groups |= {
+        k: xr.Dataset({name: ("item", x)}, {"item": item}) for k, x in by_item.items()
+    }
     by_draw: dict[str, tuple[Any, Any]] = {
-        "posterior_predictive": (outcome.dtype, partial(posterior.simulate, columns, rng)),
+        "posterior_predictive": (
+            outcome.dtype,
+            partial(posterior.simulate, columns, rng),
+        ),
         "log_likelihood": (np.float64, partial(posterior.log_density, columns)),
     }
     shape = draws.sizes["chain"], draws.sizes["draw"], len(item)
@@ -342,7 +416,9 @@ class _Later(BackendArray):
     """An array that is made when it is first read."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], make: Any) -> None:
-        self.shape, self.dtype, self._make = shape, dtype, make
+        self.shape = shape
+        self.dtype = dtype
+        self._make = make
 
     @cached_property
     def _values(self) -> NDArray[Any]:

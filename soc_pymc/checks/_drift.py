@@ -29,14 +29,32 @@ from ..posterior.curves import place_of, with_posterior
 from ..posterior.predictive import posterior_of
 from .observations import CurveRows, check_roles, curve_rows, observe, thin
 from .pit import Slice, cdf_ends, pit_tests
-from .results import FAIL, OK, SIDES, WARN, WARNS, Findings, Result, finding, result_table
+from .results import (
+    FAIL,
+    OK,
+    SIDES,
+    WARN,
+    WARNS,
+    Findings,
+    Result,
+    finding,
+    result_table,
+)
 
-PARTS = ("level", "slope", "spread")  # of the first curve level and slope, of the second level
+PARTS = (
+    "level",
+    "slope",
+    "spread",
+)  # of the first curve level and slope, of the second level
 HORIZON = 60  # days over which false alarms are bounded
-FALSE_ALARMS = 0.05  # largest probability of any in so many days without a change beyond the walk
+FALSE_ALARMS = (
+    0.05  # largest probability of any in so many days without a change beyond the walk
+)
 _STEP = 1e-3  # step of differences of gradients
 _DRAWS = 100  # draws of a day's curves for its PIT
-SDS = np.array([0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3])  # grid of a daily step's sd
+SDS = np.array(
+    [0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3]
+)  # grid of a daily step's sd
 _TYPICAL = 0.03  # sd of their half-normal prior
 _START = 1.0  # sd of the first day's state
 _VAGUE = 1e-6  # precision added where a day does not inform a part
@@ -70,7 +88,9 @@ class Drift(Result):
     @property
     def alarms(self) -> tuple[str, ...]:
         """Days that fail."""
-        return tuple(dict.fromkeys(self.table.loc[self.table["verdict"] == FAIL, "where"]))
+        return tuple(
+            dict.fromkeys(self.table.loc[self.table["verdict"] == FAIL, "where"])
+        )
 
     def fit_of(self, day: object = None) -> Fit:
         """Return the fit with the curves as known on the evening of a day, by default the last.
@@ -80,13 +100,19 @@ class Drift(Result):
         days = self.data["day"].to_numpy().astype("datetime64[D]")
         evening = days[-1] if day is None else day_rule(day, "day")
         if evening not in days:
-            raise StatisticsError(f"there is no day {evening}; days are {days[0]} to {days[-1]}")
+            raise StatisticsError(
+                f"there is no day {evening}; days are {days[0]} to {days[-1]}"
+            )
         return _moved(self.fit, self.data.sel(day=evening))
 
 
 @one_blas_thread
 def drift(
-    stats: Statistics, fit: Fit | None = None, *, seed: int = 0, progress: bool | None = None
+    stats: Statistics,
+    fit: Fit | None = None,
+    *,
+    seed: int = 0,
+    progress: bool | None = None,
 ) -> Drift:
     """Estimate how the curves moved from day to day, and find days whose outcomes no longer fitted.
 
@@ -121,7 +147,8 @@ def drift(
     >>> soc.drift(soc.summarize(soc.PoissonItems(frame, **roles), bins=40)).alarms[0]
     '2026-03-08'
     """
-    stats, fit = STATISTICS(stats, "stats"), OrNone(FIT)(fit, "fit")
+    stats = STATISTICS(stats, "stats")
+    fit = OrNone(FIT)(fit, "fit")
     seed = SEED(seed, "seed")
     if len(stats.days) < 2:
         raise StatisticsError(
@@ -132,7 +159,9 @@ def drift(
         fit = fit_all(stats, progress=progress)
     check_roles(fit, stats)
     if fit.one_draw:
-        raise FitError("drift needs a fit with draws of its curves, by soc.VI() or soc.NUTS()")
+        raise FitError(
+            "drift needs a fit with draws of its curves, by soc.VI() or soc.NUTS()"
+        )
     scale = _scale(fit, curve_rows(fit, stats))
     days = [(day, stats.window("1d", day)) for day in stats.days]
     sites = [
@@ -141,7 +170,11 @@ def drift(
     ]
     precision, pull = (np.array(values) for values in zip(*sites, strict=True))
     states = walk(precision, pull, stats.days.astype(np.int64))
-    coords = {"day": pd.DatetimeIndex(stats.days), "part": list(PARTS), "other_part": list(PARTS)}
+    coords = {
+        "day": pd.DatetimeIndex(stats.days),
+        "part": list(PARTS),
+        "other_part": list(PARTS),
+    }
     states = states.assign_coords(coords).assign_attrs(scale._asdict())
     if fit.mean_only:  # outcomes say nothing of the spread
         for name in ("p_value", "smoothed", "filtered"):
@@ -149,8 +182,13 @@ def drift(
     table = _table(thin(fit, _DRAWS), states, days, seed, progress)
     failed = table[table["verdict"] == FAIL].groupby("where")["what"].agg(", ".join)
     alarms = ", ".join(f"{day} ({what})" for day, what in failed.items())
-    steps = ", ".join(f"{part} {step:.2g}" for part, step in states["step"].to_series().items())
-    advice = (f"Alarms: {alarms or 'none'}.", f"Typical step from one day to the next: {steps}.")
+    steps = ", ".join(
+        f"{part} {step:.2g}" for part, step in states["step"].to_series().items()
+    )
+    advice = (
+        f"Alarms: {alarms or 'none'}.",
+        f"Typical step from one day to the next: {steps}.",
+    )
     title = f"drift: {len(days):,} days, {stats.days[0]} to {stats.days[-1]}"
     return Drift(table, states, advice, title, fit=fit)
 
@@ -159,21 +197,31 @@ def _table(
     fit: Fit, states: xr.Dataset, days: Sequence[Any], seed: int, progress: bool | None
 ) -> pd.DataFrame:
     rows: Findings = []
-    mean, p_value = states["smoothed"].to_numpy(), states["p_value"].to_numpy()
-    half = SIDES * np.sqrt(np.diagonal(states["smoothed_covariance"].to_numpy(), 0, 1, 2))
+    mean = states["smoothed"].to_numpy()
+    p_value = states["p_value"].to_numpy()
+    half = SIDES * np.sqrt(
+        np.diagonal(states["smoothed_covariance"].to_numpy(), 0, 1, 2)
+    )
     for chunk in parts("PIT of days", len(days), 1, progress, "days"):
         t, (day, day_stats) = chunk.start, days[chunk.start]
-        for part, value, width, p in zip(PARTS, mean[t], half[t], p_value[t], strict=True):
+        for part, value, width, p in zip(
+            PARTS, mean[t], half[t], p_value[t], strict=True
+        ):
             ends = {"low": value - width, "high": value + width}
             rows.append(finding(part, str(day), value, p, n=day_stats.n_items) | ends)
         if day_stats.has_joint and not fit.mean_only:
-            day_fit, rng = _moved(fit, states.isel(day=t)), np.random.default_rng([seed, t])
+            day_fit = _moved(fit, states.isel(day=t))
+            rng = np.random.default_rng([seed, t])
             items = observe(day_fit, day_stats)
             pit_ends = cdf_ends(posterior_of(day_fit), items.columns)
-            rows += pit_tests(day_fit, items, {Slice(str(day)): items.n > 0}, pit_ends, rng)[1]
+            rows += pit_tests(
+                day_fit, items, {Slice(str(day)): items.n > 0}, pit_ends, rng
+            )[1]
     table = result_table(rows).dropna(subset="p", ignore_index=True)
     of_day = table["p"] * table["what"].nunique()
-    verdict = np.select([of_day < FALSE_ALARMS / HORIZON, of_day < WARNS], [FAIL, WARN], OK)
+    verdict = np.select(
+        [of_day < FALSE_ALARMS / HORIZON, of_day < WARNS], [FAIL, WARN], OK
+    )
     return result_table(table.assign(verdict=verdict))
 
 
@@ -186,14 +234,19 @@ class _Scale(NamedTuple):
 
     def design(self, position: Floats) -> Floats:
         """First curve's departures at positions by level and slope, (2, n)."""
-        return self.unit * np.stack([np.ones(len(position)), (position - self.centre) / self.sd])
+        return self.unit * np.stack(
+            [np.ones(len(position)), (position - self.centre) / self.sd]
+        )
 
 
 def _scale(fit: Fit, rows: CurveRows) -> _Scale:
-    position, unit = place_of(fit, "mean", rows.score), family_of(fit.prior).unit(rows.dispersion)
+    position = place_of(fit, "mean", rows.score)
+    unit = family_of(fit.prior).unit(rows.dispersion)
     centre = np.average(position, weights=rows.n)
     sd = np.sqrt(np.average((position - centre) ** 2, weights=rows.n))
-    return _Scale(float(centre), float(sd) or 1.0, float(np.average(unit, weights=rows.n)))
+    return _Scale(
+        float(centre), float(sd) or 1.0, float(np.average(unit, weights=rows.n))
+    )
 
 
 def _site(fit: Fit, rows: CurveRows, scale: _Scale) -> tuple[Floats, Floats]:
@@ -203,12 +256,17 @@ def _site(fit: Fit, rows: CurveRows, scale: _Scale) -> tuple[Floats, Floats]:
     def loss(x: Floats) -> tuple[float, Floats]:
         """Minus log likelihood and its slope, with a prior that keeps the mode finite."""
         curves = np.stack([rows.location + x[:2] @ design, rows.dispersion + x[2]])
-        value, by_first, by_second = rows.sums.value_and_gradient(*curves[:, None])[:, 0]
-        return x @ x / 2 - value.sum(), x - np.append(design @ by_first, by_second.sum())
+        value, by_first, by_second = rows.sums.value_and_gradient(*curves[:, None])[
+            :, 0
+        ]
+        return x @ x / 2 - value.sum(), x - np.append(
+            design @ by_first, by_second.sum()
+        )
 
     mode = optimize.minimize(loss, np.zeros(3), jac=True, method="BFGS").x
     ahead, behind = (
-        np.array([loss(mode + step)[1] for step in sign * _STEP * np.eye(3)]) for sign in (1, -1)
+        np.array([loss(mode + step)[1] for step in sign * _STEP * np.eye(3)])
+        for sign in (1, -1)
     )
     bend = (ahead - behind) / (2 * _STEP) - np.eye(3)
     values, vectors = np.linalg.eigh((bend + bend.T) / 2)
@@ -218,8 +276,10 @@ def _site(fit: Fit, rows: CurveRows, scale: _Scale) -> tuple[Floats, Floats]:
 
 def _moved(fit: Fit, state: xr.Dataset) -> Fit:
     """The fit with curves that depart by a day's filtered departure, drawn for every draw."""
-    posterior, scale = fit.data["posterior"].to_dataset(), _Scale(**state.attrs)
-    shape, zero = (posterior.sizes["chain"], posterior.sizes["draw"]), np.zeros(len(PARTS))
+    posterior = fit.data["posterior"].to_dataset()
+    scale = _Scale(**state.attrs)
+    shape = (posterior.sizes["chain"], posterior.sizes["draw"])
+    zero = np.zeros(len(PARTS))
     normal = np.random.default_rng(0).multivariate_normal
     drawn = normal(zero, state["filtered_covariance"], shape, "ignore", method="eigh")
     # no mean is known of a part that did not move
@@ -233,13 +293,16 @@ def _moved(fit: Fit, state: xr.Dataset) -> Fit:
     for curve, departure in zip(family_of(fit.prior).curves, departures, strict=True):
         for name in (curve, *(f"{curve}_of_{grouping}" for grouping in fit.groupings)):
             if name in posterior:
-                curves[name] = (posterior[name] + departure).transpose(*posterior[name].dims)
+                curves[name] = (posterior[name] + departure).transpose(
+                    *posterior[name].dims
+                )
     return with_posterior(fit, posterior.assign(curves))
 
 
 def walk(precision: Floats, pull: Floats, day: NDArray[Any]) -> xr.Dataset:
     """Return the data of `Drift` from log likelihoods: L (days, k, k), h (days, k), day numbers."""
-    k, gap = pull.shape[1], np.diff(day, prepend=day[0])
+    k = pull.shape[1]
+    gap = np.diff(day, prepend=day[0])
     sds = np.stack(np.meshgrid(*[SDS] * k, indexing="ij"), axis=-1).reshape(-1, k)
     log_prior = np.log(_prior())[np.searchsorted(SDS, sds)].sum(axis=1)
     p_value, evidence, mean, covariance = _forward(precision, pull, gap, sds)
@@ -251,8 +314,14 @@ def walk(precision: Floats, pull: Floats, day: NDArray[Any]) -> xr.Dataset:
     dims = "day", "part", "other_part"
     variables: dict[str, Any] = {"step": ("part", after[:, -1] @ sds)}
     variables["p_value"] = dims[:2], np.einsum("gt,gti->ti", before, p_value)
-    for name, (means, covariances) in {"smoothed": smoothed, "filtered": filtered}.items():
-        variables |= {name: (dims[:2], means), f"{name}_covariance": (dims, covariances)}
+    for name, (means, covariances) in {
+        "smoothed": smoothed,
+        "filtered": filtered,
+    }.items():
+        variables |= {
+            name: (dims[:2], means),
+            f"{name}_covariance": (dims, covariances),
+        }
     return xr.Dataset(variables)
 
 
@@ -261,7 +330,9 @@ def _prior() -> Floats:
     return np.asarray(np.diff(special.erf(cuts / (_TYPICAL * np.sqrt(2.0)))))
 
 
-def _averaged(weight: Floats, mean: Floats, covariance: Floats) -> tuple[Floats, Floats]:
+def _averaged(
+    weight: Floats, mean: Floats, covariance: Floats
+) -> tuple[Floats, Floats]:
     average = np.einsum("gt,gti->ti", weight, mean)
     centred = mean - average
     within = np.einsum("gt,gtij->tij", weight, covariance)
@@ -271,7 +342,9 @@ def _averaged(weight: Floats, mean: Floats, covariance: Floats) -> tuple[Floats,
 def _forward(precision: Floats, pull: Floats, gap: Floats, sds: Floats) -> list[Floats]:
     """Each day's p-values, log evidence, and means and covariances after it: (points, days, ..)."""
     eye = np.eye(pull.shape[1])
-    mean, covariance, days = np.zeros_like(sds), np.tile(_START**2 * eye, (len(sds), 1, 1)), []
+    mean = np.zeros_like(sds)
+    covariance = np.tile(_START**2 * eye, (len(sds), 1, 1))
+    days = []
     for L, h, distance in zip(precision, pull, gap, strict=True):
         covariance = covariance + distance * sds[:, :, None] ** 2 * eye
         # the day's own estimate has two-sided p-values given the days before
@@ -291,7 +364,9 @@ def _forward(precision: Floats, pull: Floats, gap: Floats, sds: Floats) -> list[
     return [np.stack(values, axis=1) for values in zip(*days, strict=True)]
 
 
-def _backward(mean: Floats, covariance: Floats, gap: Floats, sds: Floats) -> tuple[Floats, Floats]:
+def _backward(
+    mean: Floats, covariance: Floats, gap: Floats, sds: Floats
+) -> tuple[Floats, Floats]:
     """States given all days, by the smoother of Rauch, Tung and Striebel."""
     variance = sds[:, :, None] ** 2 * np.eye(sds.shape[1])
     for t in range(mean.shape[1] - 2, -1, -1):

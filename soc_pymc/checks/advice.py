@@ -28,7 +28,9 @@ from .observations import Observations, even_draws
 from .pit import NUMBER, equal_parts, is_cut, level_codes
 from .results import FAIL, OK, WARN, WARNS
 
-_SMALL, _MANY = 0.01, 100_000  # differences of ECDFs that matter to few uses, of that many items
+# differences of ECDFs that matter to few uses, of that many items
+_SMALL = 0.01
+_MANY = 100_000
 _MATTERS = 1.1  # factor of the bands' width from which clusters are named
 _PARTS = 20  # parts of the scores and of the sizes, each with its own shifts
 _NEARLY = 0.8  # share of the larger gain from which the simpler remedy is preferred
@@ -37,10 +39,18 @@ _MOST_GROUPS = 50  # levels; items of more levels count as clustered
 _SUMMARIZED = "on soc.summarize(items, joint=True)"
 
 _ROWS = 20_000  # most rows examined, a random subset
-_SIZES = 0.02 * 1.5 ** np.arange(14)  # sizes of shifts, in sds of theta and of the second curve
+_SIZES = 0.02 * 1.5 ** np.arange(
+    14
+)  # sizes of shifts, in sds of theta and of the second curve
 _DRAWS = 8  # draws of a fit on a grid, where average curves do not give the density
 _PLACES = (-2.0, -1.0, 0.0, 1.0, 2.0)  # places of components, in sds of theta
-_SPREADS = (-3.0, -1.0, -0.5, 0.0, 1.0)  # logarithms of their variances over that of theta
+_SPREADS = (
+    -3.0,
+    -1.0,
+    -0.5,
+    0.0,
+    1.0,
+)  # logarithms of their variances over that of theta
 _RISES = (0.0, 0.3)  # rises of theta that is not 0, in sds
 _FARTHEST = 50.0  # largest excess of a log density over that of the fit
 _SURE = 3.0  # sds of a gain by chance, which gains have to exceed
@@ -73,7 +83,9 @@ _SENTENCES = {
 Remedy = tuple[float, str]  # nats that it gains, and a sentence
 
 
-def advise(table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int) -> Iterator[str]:
+def advise(
+    table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int
+) -> Iterator[str]:
     """Yield sentences on verdicts: doubts about the inference, then remedies by their gain."""
     failed = set(table.loc[table["verdict"] == FAIL, "what"])
     off = failed | set(table.loc[table["verdict"] == WARN, "what"])
@@ -102,21 +114,33 @@ def advise(table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int) -> Itera
         "unexplained": failed and departing and not (explained or gaining),
         "chance": departing and not failed,
         "number": failed == {NUMBER},
-        "small": failed and not explained and n_items > _MANY and numbers["largest"] < _SMALL,
+        "small": failed
+        and not explained
+        and n_items > _MANY
+        and numbers["largest"] < _SMALL,
         "nothing": not off and not gaining,
         "few draws": "ess_fraction" in off,
         "sway": "leave-one-out" in off,
     }
     if "noise" in off:
         yield posterior_of(fit).outcome.words.doubt.format(width=values["noise"])
-    yield from (_SENTENCES[rule].format(**numbers) for rule, holds in before.items() if holds)
-    yield from (f"{sentence} It gains about {nats:,.0f} nats." for nats, sentence in gaining)
-    yield from (_SENTENCES[rule].format(**numbers) for rule, holds in after.items() if holds)
+    yield from (
+        _SENTENCES[rule].format(**numbers) for rule, holds in before.items() if holds
+    )
+    yield from (
+        f"{sentence} It gains about {nats:,.0f} nats." for nats, sentence in gaining
+    )
+    yield from (
+        _SENTENCES[rule].format(**numbers) for rule, holds in after.items() if holds
+    )
 
 
 def _remedies(fit: Fit, gains: "Gains", failed: bool, departing: bool) -> list[Remedy]:
     """Remedies that gain more than chance: of columns alone if no test is off."""
-    remedies = [*_of_columns(fit, gains), *(_of_model(fit, gains) if failed or departing else ())]
+    remedies = [
+        *_of_columns(fit, gains),
+        *(_of_model(fit, gains) if failed or departing else ()),
+    ]
     if failed:  # new items stray a little as a whole, by the error of the curves
         refit = "The curves are off for all items: if others made the fit, fit again with these."
         remedies.append((gains.overall(), refit))
@@ -124,8 +148,12 @@ def _remedies(fit: Fit, gains: "Gains", failed: bool, departing: bool) -> list[R
 
 
 def _of_model(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
-    prior, outcome, atoms = fit.prior, posterior_of(fit).outcome, np.array(fit.atoms)
-    columns, n, word = gains.items.columns, gains.items.n, outcome.words.size
+    prior = fit.prior
+    outcome = posterior_of(fit).outcome
+    atoms = np.array(fit.atoms)
+    columns = gains.items.columns
+    n = gains.items.n
+    word = outcome.words.size
     mixture = 0.0 if prior.mixture else gains.mixture()
     # values may be zero effects too, which outcomes cannot tell from small ones
     zero = 0.0 if prior.zero or outcome.theta is LINEAR else gains.zero()
@@ -134,7 +162,10 @@ def _of_model(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
         yield zero, f"Theta of some items may be exactly 0: fit {code} {_SUMMARIZED}."
     if mixture:
         code = as_code(prior, family_of(prior).mixture)
-        yield mixture, f"Theta given the score is not {prior.family}: fit {code} {_SUMMARIZED}."
+        yield (
+            mixture,
+            f"Theta given the score is not {prior.family}: fit {code} {_SUMMARIZED}.",
+        )
     remedy = (
         f": fit {as_code(prior, exposure=Spline())} {_SUMMARIZED}, or give the score model the "
         f"{word} as an input."
@@ -160,7 +191,8 @@ def _of_columns(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
     groups = tuple(group_roles(roles_of(fit.data.attrs)).values())
     kind = f"soc.{posterior_of(fit).outcome.kind.capitalize()}Items"
     for column, values in gains.items.labels.items():
-        number, grouping = values.nunique(), (*groups, column) if groups else column
+        number = values.nunique()
+        grouping = (*groups, column) if groups else column
         if is_cut(values):
             remedy = (
                 f"{column!r} says something about theta that the score does not: give the score "
@@ -171,7 +203,9 @@ def _of_columns(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
         elif column in groups and fit.groups:
             remedy = f"Groups of {column!r} are off although each has its curves: fit each alone."
         elif column in groups:
-            remedy = f"Levels of {column!r} differ: fit {as_code(fit.prior, groups=True)}."
+            remedy = (
+                f"Levels of {column!r} differ: fit {as_code(fit.prior, groups=True)}."
+            )
         elif number <= _MOST_GROUPS:
             remedy = (
                 f"Levels of {column!r} differ at equal score: give the items group={grouping!r}, "
@@ -188,7 +222,9 @@ def _of_columns(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
 def as_code(prior: Any, kind: Any = None, **changes: Any) -> str:
     """Return code for a prior with its terms, some of them changed, or of another class."""
     kind = kind or type(prior)
-    names = {field.name for field in fields(kind)} & {field.name for field in fields(prior)}
+    names = {field.name for field in fields(kind)} & {
+        field.name for field in fields(prior)
+    }
     changed = kind(**{name: getattr(prior, name) for name in names} | changes)
     return f"soc.{short(changed)}".replace("=Spline(", "=soc.Spline(")
 
@@ -203,15 +239,20 @@ class Gains:
     def __init__(self, fit: Fit, items: Observations, rng: Generator) -> None:
         _, self.items = items.sample(_ROWS, rng)
         self._scale = float(items.n.sum() / self.items.n.sum())
-        self._fit, self._posterior = fit, posterior_of(fit)
-        outcome, columns = self._posterior.outcome, self.items.columns
+        self._fit = fit
+        self._posterior = posterior_of(fit)
+        outcome = self._posterior.outcome
+        columns = self.items.columns
         self._outcomes = columns[outcome.observed], columns[outcome.size]
         places = columns["score"], columns.get("group"), columns[outcome.size]
         location, dispersion = (curve[None] for curve in average_curves(fit, *places))
         if "spread" in columns:
             family = self._posterior.family
-            location, dispersion = family.widened(location, dispersion, columns["spread"])
-        self._location, self._dispersion = location, dispersion
+            location, dispersion = family.widened(
+                location, dispersion, columns["spread"]
+            )
+        self._location = location
+        self._dispersion = dispersion
         spread = np.exp(dispersion)
         self._sd = np.sqrt(spread if outcome.theta is LINEAR else np.log1p(spread))
 
@@ -227,12 +268,15 @@ class Gains:
         if not self._fit.prior.gridded:
             return self._densities([0.0])[0]
         draws = even_draws(self._fit, _DRAWS)
-        return np.asarray(self._posterior.log_density(self.items.columns, draws).mean(axis=0))
+        return np.asarray(
+            self._posterior.log_density(self.items.columns, draws).mean(axis=0)
+        )
 
     @cached_property
     def _shifted(self) -> list[Floats]:
         """Log densities at shifts of one curve over those without: the least ones come first."""
-        shifts, base = np.outer(_SIZES, [1.0, -1.0]).ravel(), self._densities([0.0])
+        shifts = np.outer(_SIZES, [1.0, -1.0]).ravel()
+        base = self._densities([0.0])
         spread = np.concatenate([self._densities([0.0], shift) for shift in shifts])
         return [self._densities(shifts) - base, spread - base]
 
@@ -259,18 +303,25 @@ class Gains:
         """Gain from a share of theta that is 0, on top of one shift of both curves."""
         y, size = self._outcomes
         zero = self._posterior.outcome.forms.log_likelihood(y, size, np.zeros(len(y)))
-        shifted = (base for spread in _SPREADS for base in self._densities(_RISES, spread))
-        return self._certain(max(self._mixed(np.stack([base, zero])) for base in shifted), 3)
+        shifted = (
+            base for spread in _SPREADS for base in self._densities(_RISES, spread)
+        )
+        return self._certain(
+            max(self._mixed(np.stack([base, zero])) for base in shifted), 3
+        )
 
     def _best(self, code: Ints) -> float:
-        n, total = self.items.n, 0.0
+        n = self.items.n
+        total = 0.0
         items = np.maximum(np.bincount(code, n), 1)
         for shifted in self._shifted:
             by_level = np.stack([np.bincount(code, n * gain) for gain in shifted])
             slope = (shifted[0] - shifted[1]) / (2 * _SIZES[0])
             bend = -float(n @ (shifted[0] + shifted[1])) / _SIZES[0] ** 2
             # under a wrong shape scores vary by more than their curvature says
-            square = float(n @ slope**2 - np.bincount(code, n * slope) ** 2 @ (1 / items))
+            square = float(
+                n @ slope**2 - np.bincount(code, n * slope) ** 2 @ (1 / items)
+            )
             excess = max(1.0, square / bend) if bend > 0 else 1.0
             total += float(np.maximum(by_level.max(axis=0), 0.0).sum()) / excess
         return total
@@ -282,4 +333,6 @@ class Gains:
 
     def _certain(self, gain: float, freedom: int) -> float:
         excess = gain - freedom / 2
-        return self._scale * excess if excess > _SURE * np.sqrt(freedom / 2) + 1 else 0.0
+        return (
+            self._scale * excess if excess > _SURE * np.sqrt(freedom / 2) + 1 else 0.0
+        )

@@ -11,7 +11,13 @@ from scipy import optimize, special
 
 from .._lib.arguments import SEED, Whole
 from .._lib.arrays import Floats, Ints
-from .._lib.errors import ConvergenceWarning, FitError, ItemsWarning, StatisticsError, warn_user
+from .._lib.errors import (
+    ConvergenceWarning,
+    FitError,
+    ItemsWarning,
+    StatisticsError,
+    warn_user,
+)
 from .._lib.psis import smoothed
 from .._lib.threads import one_blas_thread
 from ..data.items import Items
@@ -33,11 +39,19 @@ from .observations import (
 from .results import OK
 
 _CHUNK = 20_000  # rows at once
-_MOST_NUMBERS, _FEWEST_DRAWS = 4_000_000, 100  # log densities of smoothed rows, and draws
-_SMOOTHED, _LEAST_SMOOTHED = 2_000, 100  # rows whose weights are Pareto-smoothed
-_SWAY = 0.01  # variance of log densities over draws, below which smoothing changes nothing
+# log densities of smoothed rows, and draws
+_MOST_NUMBERS = 4_000_000
+_FEWEST_DRAWS = 100
+# rows whose weights are Pareto-smoothed
+_SMOOTHED = 2_000
+_LEAST_SMOOTHED = 100
+_SWAY = (
+    0.01  # variance of log densities over draws, below which smoothing changes nothing
+)
 # weights of mixtures: nats of an item that no step gains, most steps, and shares of one
-_CLOSE, _STEPS, _HALVINGS = 1e-9, 100, 30
+_CLOSE = 1e-9
+_STEPS = 100
+_HALVINGS = 30
 _SAME = 1e-6  # relative difference of totals of the same items in bins and in cells
 
 
@@ -90,10 +104,14 @@ class LeftOut:
 
 
 def leave_one_out(
-    fit: Fit, items: Observations, progress: bool | None = None, title: str = "leave-one-out"
+    fit: Fit,
+    items: Observations,
+    progress: bool | None = None,
+    title: str = "leave-one-out",
 ) -> LeftOut:
     """Leave every item out in turn; where the weights of draws differ, they are smoothed."""
-    n, k = items.n, np.full(len(items.n), np.nan)
+    n = items.n
+    k = np.full(len(items.n), np.nan)
     moments = posterior_of(fit).density_moments
     full, by_row, sway = in_chunks(moments, _CHUNK, items.columns, title, progress)
     number = np.clip((sway > _SWAY).sum(), _LEAST_SMOOTHED, _SMOOTHED)
@@ -149,8 +167,10 @@ def compare(
     >>> sorted(table.index)
     ['constant cv', 'curve']
     """
-    data, subset = ITEMS_OR_STATISTICS(data, "data"), Whole(1)(subset, "subset")
-    seed, fits = SEED(seed, "seed"), named_fits(fits, "fit")
+    data = ITEMS_OR_STATISTICS(data, "data")
+    subset = Whole(1)(subset, "subset")
+    seed = SEED(seed, "seed")
+    fits = named_fits(fits, "fit")
     if len(fits) < 2:
         raise FitError(f"compare takes two fits or more by name, not {len(fits)}")
     _check_columns(fits)
@@ -158,10 +178,14 @@ def compare(
     options = data, subset, seed, progress
     results = {name: left_out(name, fit, *options) for name, fit in fits.items()}
     table = elpd_table({name: loo for name, (loo, _) in results.items() if loo})
-    table = table.reindex([*table.index, *(name for name in fits if name not in table.index)])
+    table = table.reindex(
+        [*table.index, *(name for name in fits if name not in table.index)]
+    )
     table["rank"] = np.arange(len(table))
     table["trust"] = [results[name][1] for name in table.index]
-    if doubted := [f"{name!r} ({words})" for name, (_, words) in results.items() if words != OK]:
+    if doubted := [
+        f"{name!r} ({words})" for name, (_, words) in results.items() if words != OK
+    ]:
         warn_user(
             f"draws support leave-one-out less than they should: {', '.join(doubted)}; a fit that "
             "did not converge gets no figures (see fit.status.reason); where Pareto k is large, "
@@ -172,10 +196,17 @@ def compare(
 
 
 def left_out(
-    name: str, fit: Fit, data: Items | Statistics, subset: int, seed: int, progress: bool | None
+    name: str,
+    fit: Fit,
+    data: Items | Statistics,
+    subset: int,
+    seed: int,
+    progress: bool | None,
 ) -> tuple[LeftOut | None, str]:
     """Leave-one-out of a fit whose status is not against it, and what speaks against the draws."""
-    what, unit = ("items", "item") if isinstance(data, Items) else ("statistics", "cell")
+    what, unit = (
+        ("items", "item") if isinstance(data, Items) else ("statistics", "cell")
+    )
     rows = observe(fit, data, progress=progress)
     if total := other_total(fit, rows):
         raise FitError(
@@ -201,7 +232,9 @@ def doubt_of(status: Status) -> str:
     return "" if status.converged else "not converged"
 
 
-def warn_of_clusters(fits: Mapping[str, Fit], data: Items | Statistics, errors: str) -> None:
+def warn_of_clusters(
+    fits: Mapping[str, Fit], data: Items | Statistics, errors: str
+) -> None:
     """Warn that standard errors, named by `errors`, are too small for items of clusters."""
     if clustered(data) or any(fit.widened for fit in fits.values()):
         warn_user(
@@ -225,13 +258,16 @@ def elpd_table(loos: Mapping[str, LeftOut]) -> pd.DataFrame:
     columns = {"rank": np.arange(len(names)), "elpd_diff": difference, "dse": error}
     columns["p_worse"] = worse
     columns |= {x: [getattr(loo, x) for loo in records] for x in ("p", "elpd", "se")}
-    return pd.DataFrame(columns | {"weight": mixture_weights(elpds, n) if names else []}, names)
+    return pd.DataFrame(
+        columns | {"weight": mixture_weights(elpds, n) if names else []}, names
+    )
 
 
 @np.errstate(divide="ignore")
 def mixture_weights(log_density: Floats, n: Ints) -> Floats:
     """Weights of the best mixture of densities (k, rows): of stacking (Yao et al. 2018)."""
-    density, share = np.exp(log_density - log_density.max(axis=0)), n / n.sum()
+    density = np.exp(log_density - log_density.max(axis=0))
+    share = n / n.sum()
     weight = np.full(len(density), 1.0 / len(density))
     value = share @ np.log(weight @ density)
     for _ in range(_STEPS):
@@ -252,7 +288,8 @@ def mixture_weights(log_density: Floats, n: Ints) -> Floats:
                 break
         else:
             break
-        weight, value = tried, gained
+        weight = tried
+        value = gained
     return weight
 
 
@@ -306,7 +343,9 @@ def cross_validate(
         if n := (fold_statistics := stats.of_fold(fold)).n_items:
             others = fit(stats.without_fold(fold), prior, method, progress=progress)
             rows = curve_rows(others, fold_statistics)
-            elpd = float(rows.sums.values(rows.location[None], rows.dispersion[None]).sum())
+            elpd = float(
+                rows.sums.values(rows.location[None], rows.dispersion[None]).sum()
+            )
             row = {"items": n, "elpd": elpd, "per_item": elpd / n}
             trust = doubt_of(others.status) or OK
             table[fold] = row | {"converged": others.status.converged, "trust": trust}
@@ -331,15 +370,26 @@ def _check_columns(fits: Mapping[str, Fit]) -> None:
 
 def other_total(fit: Fit, rows: Observations) -> str:
     """Return a total of rows that is not that of the fit's items; empty if those it has agree."""
-    groups = [fit.data[g] for g in ("constant_data", "observed_data") if g in fit.data.children]
-    bins = {str(key): values for group in groups for key, values in group.data_vars.items()}
+    groups = [
+        fit.data[g]
+        for g in ("constant_data", "observed_data")
+        if g in fit.data.children
+    ]
+    bins = {
+        str(key): values for group in groups for key, values in group.data_vars.items()
+    }
     outcome = posterior_of(fit).outcome
     columns = {**rows.columns, "n_items": np.ones(len(rows.n))}
     if outcome.observed in bins and not outcome.whole:  # bins have the means
         bins[outcome.observed] = bins[outcome.observed] * bins["n_items"]
-    for key in ("n_items", outcome.observed, *([outcome.size] if outcome.sizes_add else [])):
+    for key in (
+        "n_items",
+        outcome.observed,
+        *([outcome.size] if outcome.sizes_add else []),
+    ):
         if key in bins and key in columns:
-            a, b = float(rows.n @ columns[key]), float(bins[key].sum())
+            a = float(rows.n @ columns[key])
+            b = float(bins[key].sum())
             if abs(a - b) > _SAME * float(rows.n @ np.abs(columns[key])):
                 return f"{key} adds up to {a:,.12g} and {b:,.12g}"
     return ""

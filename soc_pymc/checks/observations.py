@@ -38,7 +38,9 @@ from ..posterior.curves import (
 from ..posterior.item_columns import Columns, read_items, select
 from ..posterior.predictive import posterior_of
 
-ITEMS_OR_STATISTICS = A(Items | Statistics, f"{ANY_ITEMS}, or their statistics", ItemsError)
+ITEMS_OR_STATISTICS = A(
+    Items | Statistics, f"{ANY_ITEMS}, or their statistics", ItemsError
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +62,10 @@ class Observations:
 
 
 def observe(
-    fit: Fit, data: Items | Statistics, by: Sequence[str] = (), progress: bool | None = None
+    fit: Fit,
+    data: Items | Statistics,
+    by: Sequence[str] = (),
+    progress: bool | None = None,
 ) -> Observations:
     """Read items, or joint cells of statistics, with the columns `by` and those of groups."""
     if isinstance(data, Statistics):
@@ -76,8 +81,10 @@ def _of_cells(fit: Fit, stats: Statistics) -> Observations:
     refuse_weights(stats, "a check")
     stats.cells("joint")  # says what to do where there are none
     warn_of_extrapolated_bins(fit, stats)
-    cells, outcome = stats.table("joint"), posterior_of(fit).outcome
-    code, bins = cells["group"] * bool(stats.groups), bin_scores_of(fit, stats)
+    cells = stats.table("joint")
+    outcome = posterior_of(fit).outcome
+    code = cells["group"] * bool(stats.groups)
+    bins = bin_scores_of(fit, stats)
     place = bins.place(code, cells["bin"])
     low, high = outcome.forms.cell_range(cells)
     columns: dict[str, NDArray[np.generic]] = {
@@ -91,7 +98,9 @@ def _of_cells(fit: Fit, stats: Statistics) -> Observations:
     if fit.groups:
         columns["group"] = np.array(stats.groups, dtype=object)[code]
     labels = {
-        grouping.column: pd.Series(np.array(grouping.levels, dtype=object)[grouping.code[code]])
+        grouping.column: pd.Series(
+            np.array(grouping.levels, dtype=object)[grouping.code[code]]
+        )
         for grouping in stats.groupings
     }
     return Observations(columns, cells["n"], labels, roles_of(stats.data.attrs))
@@ -109,23 +118,32 @@ class CurveRows(NamedTuple):
 
 def curve_rows(fit: Fit, stats: Statistics) -> CurveRows:
     """Return rows of statistics, of every group's bins."""
-    family, by_size, size = family_of(fit.prior), fit.prior.exposure is not None, None
+    family = family_of(fit.prior)
+    by_size = fit.prior.exposure is not None
+    size = None
     if by_size:
         stats.cells("joint")  # says what to do where there are none
-    bins, tables = bin_scores_of(fit, stats), {}
+    bins = bin_scores_of(fit, stats)
+    tables = {}
     for name in ("joint",) if by_size else ("part", *family.rows.margins):
         table = stats.table(name)
         row = bins.place(table["group"] * bool(stats.groups), table["bin"])
         tables[name] = {**table, "row": row}
-    base, place = next(iter(tables.values())), np.arange(len(bins.score))
+    base = next(iter(tables.values()))
+    place = np.arange(len(bins.score))
     if by_size:
         key = np.stack([base["row"], base[family.rows.size_cell] >> CLASS])
         (place, _), base["row"] = np.unique(key, axis=1, return_inverse=True)
     n = np.bincount(base["row"], base["n"], len(place))
     if by_size:
-        size = np.bincount(base["row"], base["n"] * family.outcome.forms.mean_size(base)) / n
+        size = (
+            np.bincount(base["row"], base["n"] * family.outcome.forms.mean_size(base))
+            / n
+        )
     sums = family.rows.of(len(place), tables).with_spread(bins.spread[place])
-    labels = np.array(stats.groups, dtype=object)[bins.group[place]] if fit.groups else None
+    labels = (
+        np.array(stats.groups, dtype=object)[bins.group[place]] if fit.groups else None
+    )
     curves = average_curves(fit, bins.score[place], labels, size)
     return CurveRows(sums, bins.score[place], n, *curves)
 
@@ -147,13 +165,17 @@ def check_roles(fit: Fit, stats: Statistics) -> None:
 def check_rows(reference: Any, table: Any, words: Mapping[str, str], what: str) -> None:
     """Refuse other rows, or rows in another order: columns, with their words, must be the same."""
     for column, word in words.items():
-        expected, values = np.asarray(reference[column]), np.asarray(table[column])
-        n, problem = len(expected), f"{len(values):,} items, not {len(expected):,}"
+        expected = np.asarray(reference[column])
+        values = np.asarray(table[column])
+        n = len(expected)
+        problem = f"{len(values):,} items, not {len(expected):,}"
         if n == len(values):
             wrong = int((values != expected).sum())
             problem = f"another {word} in {wrong:,} of {n:,} rows" if wrong else ""
         if problem:
-            raise ItemsError(f"{what} has {problem}: give the same rows in the same order")
+            raise ItemsError(
+                f"{what} has {problem}: give the same rows in the same order"
+            )
 
 
 def totals_without_folds(items: Items, **options: Any) -> Statistics:
@@ -187,12 +209,15 @@ def even_draws(fit: Fit, most: int) -> Ints:
     """Return indices of at most `most` draws, evenly spaced in each chain, chain after chain."""
     chains, draws = (fit.data["posterior"].sizes[dim] for dim in ("chain", "draw"))
     number = min(max(1, most // chains), draws)
-    return np.add.outer(np.arange(chains) * draws, np.arange(number) * draws // number).ravel()
+    return np.add.outer(
+        np.arange(chains) * draws, np.arange(number) * draws // number
+    ).ravel()
 
 
 def thin(fit: Fit, most: int) -> Fit:
     """Return the fit with its `even_draws`."""
-    posterior, draws = fit.data["posterior"].to_dataset(), even_draws(fit, most)
+    posterior = fit.data["posterior"].to_dataset()
+    draws = even_draws(fit, most)
     per_chain = len(draws) // posterior.sizes["chain"]
     if per_chain == posterior.sizes["draw"]:
         return fit

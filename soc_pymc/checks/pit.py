@@ -33,7 +33,9 @@ ALL = "all items"
 TOGETHER = "PIT of slices"  # the check of all slices by one quantity together
 NUMBER = "slices with p < 0.05"  # the check of how many there are
 LEAST = 20  # items of a slice: no test on fewer says anything
-LEVELS = 20  # levels of a column that are slices; numbers of more values are cut into fifths
+LEVELS = (
+    20  # levels of a column that are slices; numbers of more values are cut into fifths
+)
 _LARGE = 50  # exposure from which a count says much about its item's theta
 _FEWEST_SLICES = 5  # whose number with p < 0.05 is judged
 GRID = np.linspace(0.0, 1.0, 200)  # where ECDFs are taken
@@ -46,8 +48,11 @@ _CHUNK = 20_000
 _EACH = 32  # rows of more items are divided among the grid by one multinomial draw
 _DRAWS = 100  # draws of the curves to compute shifts
 # items that shifts are averaged over, and least number of a slice: accurate to about 7%
-_POOL, _ITEMS = 1000, 150
-_PATHS, _AT_ONCE = 2000, 250  # replicates, and those made at once
+_POOL = 1000
+_ITEMS = 150
+# replicates, and those made at once
+_PATHS = 2000
+_AT_ONCE = 250
 _COARSE = 4  # replicates are taken at every fourth point of the grid
 _FAINT = 1e-3  # share of the shifts' variance in directions that are left out
 _TINY = 1e-300  # smallest p-value before its logarithm is taken
@@ -61,7 +66,9 @@ class Slice(NamedTuple):
 
     name: str  # of the column in results, such as "exposure"; or of all items
     column: str = ""  # in the table of the items
-    relation: str = ""  # of the column to the level: "=" or ">="; none to a part of its values
+    relation: str = (
+        ""  # of the column to the level: "=" or ">="; none to a part of its values
+    )
     level: Hashable = None  # None if it is missing
 
     def __str__(self) -> str:
@@ -86,22 +93,31 @@ Masks = Mapping[Slice, Bools]  # in all functions `n` is the number of items of 
 
 def slices(fit: Fit, items: Observations) -> dict[Slice, Bools]:
     """Return masks of the slices with enough items."""
-    outcome, n = posterior_of(fit).outcome, items.n
-    score, size, word = items.columns["score"], items.columns[outcome.size], outcome.words.size
+    outcome = posterior_of(fit).outcome
+    n = items.n
+    score = items.columns["score"]
+    size = items.columns[outcome.size]
+    word = outcome.words.size
     roles = {"score": items.roles["score"], word: items.roles[outcome.size]}
     masks = {Slice(ALL): n > 0}
-    masks |= {Slice("score", roles["score"], "=", atom): score == atom for atom in fit.atoms}
+    masks |= {
+        Slice("score", roles["score"], "=", atom): score == atom for atom in fit.atoms
+    }
     masks |= large_sizes(outcome, size, roles[word])
     for name, numbers in (("score", score), (word, size)):
         code, parts = _fifths(pd.Series(numbers), n)
         if len(parts) > 1:
-            masks |= {Slice(name, roles[name], "", x): code == k for k, x in enumerate(parts)}
+            masks |= {
+                Slice(name, roles[name], "", x): code == k for k, x in enumerate(parts)
+            }
     for column, values in items.labels.items():
         name = _heading(column, roles)
         code, levels = level_codes(values, n)
         places = np.arange(len(levels))
         if not is_cut(values):
-            places = np.argsort(-np.bincount(code, n, len(levels)), kind="stable")[:LEVELS]
+            places = np.argsort(-np.bincount(code, n, len(levels)), kind="stable")[
+                :LEVELS
+            ]
         masks |= {Slice(name, column, *levels[k]): code == k for k in places}
     fewest = min(LEAST, int(n.sum()))
     return {part: mask for part, mask in masks.items() if n[mask].sum() >= fewest}
@@ -111,7 +127,11 @@ def _heading(column: str, roles: Mapping[str, str]) -> str:
     """Name of a column in results, unlike the word of a role and unlike a level."""
     if roles.get(column, column) != column:
         return f"column {column}"
-    return f"column {column!r}" if " = " in column or column.startswith("column ") else column
+    return (
+        f"column {column!r}"
+        if " = " in column or column.startswith("column ")
+        else column
+    )
 
 
 def large_sizes(
@@ -154,7 +174,8 @@ def _fifths(values: pd.Series, n: Ints) -> tuple[Ints, list[str]]:
     ranges = []
     for k, pair in enumerate(ends.itertuples(index=False), 1):
         low, high = (
-            f"{end:%Y-%m-%d}" if isinstance(end, pd.Timestamp) else number(end) for end in pair
+            f"{end:%Y-%m-%d}" if isinstance(end, pd.Timestamp) else number(end)
+            for end in pair
         )
         ranges.append(f"{k}/{len(ends)}: {low}{f' to {high}' * (high != low)}")
     return code, ranges
@@ -162,7 +183,8 @@ def _fifths(values: pd.Series, n: Ints) -> tuple[Ints, list[str]]:
 
 def equal_parts(value: Floats, parts: int, n: Ints | Floats | None = None) -> Ints:
     """Return numbers of parts of about equally many items by value, without ties; -1 for NaN."""
-    code, known = np.full(len(value), -1), ~np.isnan(value)
+    code = np.full(len(value), -1)
+    known = ~np.isnan(value)
     tied = np.unique(value[known], return_inverse=True)[1]
     items = np.bincount(tied, None if n is None else n[known])
     middle = (np.cumsum(items) - 0.5 * items) / max(items.sum(), 1)
@@ -171,7 +193,9 @@ def equal_parts(value: Floats, parts: int, n: Ints | Floats | None = None) -> In
     return code
 
 
-def cdf_ends(posterior: Posterior, columns: Columns, progress: bool | None = False) -> Floats:
+def cdf_ends(
+    posterior: Posterior, columns: Columns, progress: bool | None = False
+) -> Floats:
     """Return P(Y < y) and P(Y <= y) of rows, (2, n), over the draws; y is in a range for cells."""
     observed = posterior.outcome.observed
 
@@ -191,7 +215,8 @@ def slice_pits(ends: Floats, n: Ints, masks: Masks, rng: Generator) -> xr.Datase
     ECDFs are minus the uniform cdf.
     """
     members = np.stack([*masks.values()]).astype(float)
-    counts, sums = np.zeros((len(members), _STEPS)), np.zeros((len(members), len(GRID)))
+    counts = np.zeros((len(members), _STEPS))
+    sums = np.zeros((len(members), len(GRID)))
     for start in range(0, len(n), _CHUNK):
         rows = slice(start, start + _CHUNK)
         share = pit_upto_grid(*ends[:, rows])
@@ -199,7 +224,9 @@ def slice_pits(ends: Floats, n: Ints, masks: Masks, rng: Generator) -> xr.Datase
         counts += members[:, rows] @ _counts(ends[:, rows], share, n[rows], rng)
     items = members @ n
     randomised = np.insert(np.cumsum(counts, axis=1).T / items, 0, 0.0, axis=0).T - GRID
-    distance = np.minimum(1.0, np.abs(randomised).max(axis=1) + BETWEEN / np.sqrt(items))
+    distance = np.minimum(
+        1.0, np.abs(randomised).max(axis=1) + BETWEEN / np.sqrt(items)
+    )
     variables: dict[str, Any] = {
         "randomised": (("slice", "u"), randomised),
         "averaged": (("slice", "u"), sums / items[:, None] - GRID),
@@ -226,7 +253,9 @@ def _counts(ends: Floats, share: Floats, n: Ints, rng: Generator) -> Floats:
     counts[many] = rng.multinomial(n[many], shares / shares.sum(axis=1, keepdims=True))
     row = np.repeat(np.flatnonzero(~many), n[~many])
     pit = below[row] + rng.random(len(row)) * (upto - below)[row]
-    np.add.at(counts, (row, np.minimum((pit * _STEPS).astype(np.int64), _STEPS - 1)), 1.0)
+    np.add.at(
+        counts, (row, np.minimum((pit * _STEPS).astype(np.int64), _STEPS - 1)), 1.0
+    )
     return counts
 
 
@@ -239,7 +268,9 @@ def pit_upto_grid(below: Floats, upto: Floats) -> Floats:
 def pits_by_score(ends: Floats, n: Ints, score: Floats, rng: Generator) -> xr.Dataset:
     """Return ECDFs in 20 bins of the score, with each bin's mean score and number of items."""
     part = equal_parts(score, _BINS, n)
-    pits = slice_pits(ends, n, {Slice(str(k)): part == k for k in range(part.max() + 1)}, rng)
+    pits = slice_pits(
+        ends, n, {Slice(str(k)): part == k for k in range(part.max() + 1)}, rng
+    )
     pits = pits.rename(slice="bin").drop_vars("bin")
     mean_score = np.bincount(part, n * score) / pits["n_items"].to_numpy()
     ecdfs = pits[["n_items"]].assign(ecdf=pits["randomised"] + pits["u"])
@@ -250,36 +281,53 @@ def pit_tests(
     fit: Fit, items: Observations, masks: Masks, ends: Floats, rng: Generator
 ) -> tuple[xr.Dataset, Findings]:
     """Test the PIT by slice, from the ends (2, rows) of its intervals; return it and findings."""
-    members, pits = np.stack([*masks.values()]), slice_pits(ends, items.n, masks, rng)
+    members = np.stack([*masks.values()])
+    pits = slice_pits(ends, items.n, masks, rng)
     shifts = curve_shifts(fit, items, members, rng)
     shared = (members * items.n) @ members.T.astype(float)
     replicated = replicated_distances(shifts, shared, rng)
-    distances = zip(pits["distance"].values, pits["n_items"].values, replicated.T, strict=True)
+    distances = zip(
+        pits["distance"].values, pits["n_items"].values, replicated.T, strict=True
+    )
     pits["p_value"] = "slice", [distance_p_value(*each) for each in distances]
     findings = [*pit_findings(pits), *_together(pits, [*masks], replicated)]
-    names = {"quantity": [part.name for part in masks], "column": [part.column for part in masks]}
-    return pits.assign_coords({key: ("slice", values) for key, values in names.items()}), findings
+    names = {
+        "quantity": [part.name for part in masks],
+        "column": [part.column for part in masks],
+    }
+    return pits.assign_coords(
+        {key: ("slice", values) for key, values in names.items()}
+    ), findings
 
 
 def loo_pit_finding(values: Floats, where: str) -> dict[str, Any]:
     """Test PIT values of items left out, which depend on each other (Tesso and Vehtari 2026)."""
-    distance, p = uniform_distance(values), uniform_p_value(values)
+    distance = uniform_distance(values)
+    p = uniform_p_value(values)
     return finding("LOO-PIT", where, distance, p, n=len(values))
 
 
-def curve_shifts(fit: Fit, items: Observations, members: Bools, rng: Generator) -> Floats:
+def curve_shifts(
+    fit: Fit, items: Observations, members: Bools, rng: Generator
+) -> Floats:
     """Return shifts of the ECDF of every slice's PIT at `GRID` by draw, (draws, slices, points)."""
-    posterior, draws, n = posterior_of(fit), even_draws(fit, _DRAWS), items.n
+    posterior = posterior_of(fit)
+    draws = even_draws(fit, _DRAWS)
+    n = items.n
     row = rng.choice(len(n), min(_POOL, int(n.sum())), p=n / n.sum())
-    rows, weights = [row], [members[:, row].astype(float)]
+    rows = [row]
+    weights = [members[:, row].astype(float)]
     for k, mask in enumerate(members):  # of small slices further items
         if (lacking := min(_ITEMS, int(n[mask].sum())) - int(mask[row].sum())) > 0:
             place = np.flatnonzero(mask)
             rows.append(rng.choice(place, lacking, p=n[place] / n[place].sum()))
             weights.append(np.repeat(np.eye(len(members))[:, [k]], lacking, axis=1))
-    columns, weight = select(items.columns, np.concatenate(rows)), np.hstack(weights)
+    columns = select(items.columns, np.concatenate(rows))
+    weight = np.hstack(weights)
     drawn_by: Ints = np.asarray(rng.integers(len(draws), size=weight.shape[1]))
-    columns[posterior.outcome.observed] = posterior.simulate(columns, rng, draws, drawn_by)
+    columns[posterior.outcome.observed] = posterior.simulate(
+        columns, rng, draws, drawn_by
+    )
     log_density = posterior.log_density(columns, draws)
     ratio = np.exp(log_density - log_density.max(axis=0))
     departure = ratio / ratio.mean(axis=0) - 1.0
@@ -290,24 +338,30 @@ def curve_shifts(fit: Fit, items: Observations, members: Bools, rng: Generator) 
 
 def replicated_distances(shift: Floats, shared: Floats, rng: Generator) -> Floats:
     """Distances of replicated ECDFs, (replicates, slices); `shared` items of pairs of slices."""
-    n, step = np.diag(shared), np.diff(GRID[::_COARSE], append=1.0)
+    n = np.diag(shared)
+    step = np.diff(GRID[::_COARSE], append=1.0)
     values, vectors = np.linalg.eigh(shared / np.sqrt(np.outer(n, n)))
     root = vectors * np.sqrt(np.maximum(values, 0.0)) / np.sqrt(n)[:, None]
     flat = shift[..., ::_COARSE].reshape(len(shift), -1) / np.sqrt(len(shift))
     size, directions = np.linalg.eigh(flat @ flat.T)
     counts = np.cumsum(size) > _FAINT * size.sum()
     ways = (directions[:, counts].T @ flat).astype(np.float32)
-    shape, distances = (len(n), _AT_ONCE, len(step)), []
+    shape = (len(n), _AT_ONCE, len(step))
+    distances = []
     for _ in range(_PATHS // _AT_ONCE):
         # independent Normal multiples of the ways have the covariance of the draws' shifts
         mix = rng.standard_normal((_AT_ONCE, len(ways)), dtype=np.float32)
-        walk = rng.standard_normal(shape, dtype=np.float32) * np.sqrt(step, dtype=np.float32)
+        walk = rng.standard_normal(shape, dtype=np.float32) * np.sqrt(
+            step, dtype=np.float32
+        )
         bridge = np.cumsum(walk, axis=-1)
         end = bridge[..., -1:].copy()
         bridge -= walk  # from 0 on, at the beginning of each step
         bridge -= GRID[::_COARSE].astype(np.float32) * end
         strayed = root.astype(np.float32) @ bridge.reshape(len(n), -1)
-        strayed = strayed.reshape(shape) + (mix @ ways).reshape(_AT_ONCE, len(n), -1).swapaxes(0, 1)
+        strayed = strayed.reshape(shape) + (mix @ ways).reshape(
+            _AT_ONCE, len(n), -1
+        ).swapaxes(0, 1)
         distances.append(np.abs(strayed).max(axis=-1).T)
     return np.concatenate(distances) + BETWEEN * np.sqrt(_COARSE) / np.sqrt(n)
 
@@ -331,7 +385,9 @@ def _exceedance(values: Floats, bound: float) -> float:
 def pit_findings(pits: xr.Dataset, what: str = "PIT") -> Findings:
     """Return rows of a table of results, by slice."""
     rows = pits[["distance", "p_value", "n_items"]].to_dataframe().itertuples()
-    return [finding(what, str(where), distance, p, n=n) for where, distance, p, n in rows]
+    return [
+        finding(what, str(where), distance, p, n=n) for where, distance, p, n in rows
+    ]
 
 
 def _together(pits: xr.Dataset, parts: Sequence[Slice], replicated: Floats) -> Findings:
@@ -340,17 +396,26 @@ def _together(pits: xr.Dataset, parts: Sequence[Slice], replicated: Floats) -> F
     for k, part in enumerate(parts):
         quantities.setdefault((part.name, part.column, part.relation), []).append(k)
     distance, p = (pits[name].to_numpy() for name in ("distance", "p_value"))
-    p_replicated = (np.argsort(np.argsort(-replicated, axis=0), axis=0) + 0.5) / len(replicated)
+    p_replicated = (np.argsort(np.argsort(-replicated, axis=0), axis=0) + 0.5) / len(
+        replicated
+    )
     rows = []
     for (quantity, _, relation), places in quantities.items():
         if (n := len(places)) > 1:
             observed = -np.log(np.maximum(p[places], _TINY)).sum()
             chance = _exceedance(-np.log(p_replicated[:, places]).sum(axis=1), observed)
-            where = f"{quantity} = any of {n}" if relation else f"{quantity} 1/{n} to {n}/{n}"
+            where = (
+                f"{quantity} = any of {n}"
+                if relation
+                else f"{quantity} 1/{n} to {n}/{n}"
+            )
             rows.append(finding(TOGETHER, where, distance[places].max(), chance))
     if len(p) >= _FEWEST_SLICES:
-        off, off_replicated = int((p < WARNS).sum()), (p_replicated < WARNS).sum(axis=1)
+        off = int((p < WARNS).sum())
+        off_replicated = (p_replicated < WARNS).sum(axis=1)
         chance = float((1 + (off_replicated >= off).sum()) / (1 + len(off_replicated)))
-        verdict = FAIL if chance < FAILS else WARN if chance < WARNS else OK
+        verdict = WARN if chance < WARNS else OK
+        if chance < FAILS:
+            verdict = FAIL
         rows.append(finding(NUMBER, f"{len(p)} slices", off, chance, verdict))
     return rows

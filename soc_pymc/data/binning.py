@@ -23,13 +23,21 @@ _MOST_STEPS = 36  # steps are wider than the error of any engine's logarithm
 _CHOOSE_CELLS = 1 << 18
 _LOOKUP_CELLS = tuple(1 << k for k in range(6, 17))
 _TOGETHER = 2  # edges in one cell of the grid for lookups
-_ATOM_SHARE, _ATOM_ITEMS = 0.01, 50  # fewest items of an atom: of all, and as a number
+# fewest items of an atom: of all, and as a number
+_ATOM_SHARE = 0.01
+_ATOM_ITEMS = 50
 # it has 10 times the items of any of the 20 nearest bins, except for six, which may be atoms too
-_ATOM_NEAR, _ATOM_OTHERS, _ATOM_TIMES = 20, 6, 10
-_ATOM_GAP = 2.0**-30  # least distance of an atom at 0 from other scores, relative to these
+_ATOM_NEAR = 20
+_ATOM_OTHERS = 6
+_ATOM_TIMES = 10
+_ATOM_GAP = (
+    2.0**-30
+)  # least distance of an atom at 0 from other scores, relative to these
 
 
-def added(columns: Columns, keys: Sequence[str], names: Sequence[str]) -> dict[str, NDArray[Any]]:
+def added(
+    columns: Columns, keys: Sequence[str], names: Sequence[str]
+) -> dict[str, NDArray[Any]]:
     """Rows added up by key, sorted by key; ranges of scores are combined to their extremes."""
     order = np.lexsort([columns[key] for key in reversed(keys)])
     rows = {key: columns[key][order] for key in keys}
@@ -40,7 +48,9 @@ def added(columns: Columns, keys: Sequence[str], names: Sequence[str]) -> dict[s
     for name in names:
         values = columns[name][order]
         combine = EXTREMES.get(name, np.add)
-        rows[name] = values if len(starts) == len(order) else combine.reduceat(values, starts)
+        rows[name] = (
+            values if len(starts) == len(order) else combine.reduceat(values, starts)
+        )
     return rows
 
 
@@ -53,7 +63,9 @@ class Grid:
 
     def cell(self, score: ArrayLike) -> Ints:
         """Cell of each score."""
-        return np.asarray(score_cell(np.asarray(score, dtype=float), self.floor, self.steps))
+        return np.asarray(
+            score_cell(np.asarray(score, dtype=float), self.floor, self.steps)
+        )
 
     def boundary(self, cell: ArrayLike) -> Floats:
         """Lower end of a cell."""
@@ -90,7 +102,9 @@ def _choose_grid(low: float, high: float, least: float, most: int) -> Grid:
     return grid
 
 
-def finer_grid(grid: Grid, cell: Ints, weight: Floats, bins: int, coarse: float) -> Grid | None:
+def finer_grid(
+    grid: Grid, cell: Ints, weight: Floats, bins: int, coarse: float
+) -> Grid | None:
     """A grid relative to the range of most scores; None if the first is fine enough."""
     share = weight.sum() / bins
     if weight.max() <= coarse * share:
@@ -114,7 +128,9 @@ def choose_edges(
     target = below[-1] * np.arange(1, bins) / bins
     if halve_ends:  # half, quarter, ... of a share, down to half of the outermost cell
         ratios = (max(share / capped[k], 1.0) for k in (0, -1))
-        low, high = (share * 0.5 ** np.arange(1, math.ceil(math.log2(r)) + 1) for r in ratios)
+        low, high = (
+            share * 0.5 ** np.arange(1, math.ceil(math.log2(r)) + 1) for r in ratios
+        )
         target = np.concatenate([low[::-1], target, below[-1] - high])
     # the boundary before cell i has below[i - 1] on its left: take the nearer of the two
     after = np.clip(np.searchsorted(below, target), 0, len(cell) - 1)
@@ -143,14 +159,19 @@ def stand_out(items: Ints, single: Bools) -> Bools:
     """Mask of atoms: places of a `single` score (or size) with far more items than those near."""
     atoms = np.zeros(len(items), dtype=bool)
     occupied = np.flatnonzero(items > 0)
-    number, last = items[occupied], len(occupied) - 1 - _ATOM_NEAR
+    number = items[occupied]
+    last = len(occupied) - 1 - _ATOM_NEAR
     if last < 0:
         return atoms
     sizes = np.where(single[occupied], number, 1)
-    for k in np.flatnonzero(single[occupied] & (number >= fewest_in_atom(int(number.sum())))):
+    for k in np.flatnonzero(
+        single[occupied] & (number >= fewest_in_atom(int(number.sum())))
+    ):
         start = int(np.clip(k - _ATOM_NEAR // 2, 0, last))
         neighbours = np.delete(sizes[start : start + _ATOM_NEAR + 1], k - start)
-        atoms[occupied[k]] = number[k] >= _ATOM_TIMES * np.sort(neighbours)[-1 - _ATOM_OTHERS]
+        atoms[occupied[k]] = (
+            number[k] >= _ATOM_TIMES * np.sort(neighbours)[-1 - _ATOM_OTHERS]
+        )
     return atoms
 
 
@@ -182,8 +203,11 @@ def make_lookup(edges: Floats) -> Lookup:
     """Coarsest lookup with at most two edges in a cell, or more if edges are very close."""
     if not len(edges):
         return Lookup(Grid(0, 0), 1.0, 1.0, 1, np.zeros(1, dtype=np.int64), 0, edges)
-    low, high = float(edges[0]), float(edges[-1])
-    least = float(np.abs(edges[edges != 0]).min(initial=max(abs(low), abs(high)) or 1.0))
+    low = float(edges[0])
+    high = float(edges[-1])
+    least = float(
+        np.abs(edges[edges != 0]).min(initial=max(abs(low), abs(high)) or 1.0)
+    )
     for number in _LOOKUP_CELLS:
         grid = _choose_grid(low, high, least, number)
         cells = grid.cell(edges)
@@ -200,7 +224,8 @@ class Pile:
     """Rows of one table, which may repeat their keys until they are added up."""
 
     def __init__(self, keys: Sequence[str], names: Sequence[str]) -> None:
-        self._keys, self._names = keys, names
+        self._keys = keys
+        self._names = names
         self._parts: list[Columns] = []
 
     def __len__(self) -> int:
@@ -216,7 +241,10 @@ class Pile:
     def total(self) -> Columns:
         """The rows with distinct keys."""
         if self._parts:
-            rows = {n: np.concatenate([part[n] for part in self._parts]) for n in self._parts[0]}
+            rows = {
+                n: np.concatenate([part[n] for part in self._parts])
+                for n in self._parts[0]
+            }
             self._parts = [added(rows, self._keys, self._names)]
         return dict(*self._parts)
 
@@ -232,7 +260,8 @@ def sums_of(tables: dict[str, Any], labels: Sequence[str], n: int) -> Sums:
 
 def _fill_positions(part: dict[str, NDArray[Any]]) -> None:
     """Give bins of one score at an end of a scale, such as 0, the nearest position of others."""
-    low, high = part["score_min"], part["score_max"]
+    low = part["score_min"]
+    high = part["score_max"]
     for scale in SCALES.values():
         inside = scale.holds(low) & scale.holds(high)
         if scale is LINEAR or scale.sums[0] not in part or not inside.any():

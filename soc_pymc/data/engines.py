@@ -25,33 +25,48 @@ class Grouped:
     """Grouped passes over items in their own engine, which sends only sums; the items are valid."""
 
     def __init__(self, items: Items, folds: Folds, progress: bool) -> None:
-        self.items, self._folds, self._outcome = items, folds, OUTCOMES[items.kind]
+        self.items = items
+        self._folds = folds
+        self._outcome = OUTCOMES[items.kind]
         self._progress = progress
         self._n, self.table = scan(items, progress)
         self._codes: dict[str, int] = {}  # of the labels of groups
 
     def weights(self, grid: Grid, weight: str | None) -> Weights:
         """Aggregate the items by cell."""
-        table, ops = self.table, functions()
-        amount = ops["whole"](table[weight]).sum().cast("int64") if weight else table.count()
+        table = self.table
+        ops = functions()
+        amount = (
+            ops["whole"](table[weight]).sum().cast("int64") if weight else table.count()
+        )
         sums = {"n": table.count(), "amount": amount}
         ends = {"low": table.score.min(), "high": table.score.max()}
         cell = ops["score_cell"](table.score, grid.floor, grid.steps)
         with phase("choosing bins", enabled=self._progress), readable():
-            rows = table.group_by(cell=cell).aggregate(**sums, **ends).order_by("cell").to_pyarrow()
+            rows = (
+                table.group_by(cell=cell)
+                .aggregate(**sums, **ends)
+                .order_by("cell")
+                .to_pyarrow()
+            )
         cells = (np.asarray(rows[name], dtype=np.int64) for name in ("cell", *sums))
         low, high = (np.asarray(rows[name], dtype=float) for name in ends)
         return Weights(low.min(), high.max(), *cells)
 
     def tables(self, edges: Floats, most_joint: int) -> Sums:
         """Make one grouped pass over joint cells, or one for each margin."""
-        outcome, keyed = self._outcome, self._keyed(edges)
+        outcome = self._outcome
+        keyed = self._keyed(edges)
         tables = [name for name in outcome.tables if name != "joint" or most_joint]
-        piles = {name: Pile(outcome.tables[name].keys, outcome.sums(name)) for name in tables}
+        piles = {
+            name: Pile(outcome.tables[name].keys, outcome.sums(name)) for name in tables
+        }
         leading, *others = outcome.margins
         for names in [tables] if most_joint else [["part", leading], *zip(others)]:
             cells = {name: outcome.tables[name].cells for name in names}
-            finest = dict.fromkeys(cell.name for keys in cells.values() for cell in keys.values())
+            finest = dict.fromkeys(
+                cell.name for keys in cells.values() for cell in keys.values()
+            )
             sums = {"n": keyed.count()}
             sums |= {"score_min": keyed.score.min(), "score_max": keyed.score.max()}
             for name in {*outcome.integers, *outcome.reals(names)} - sums.keys():
@@ -61,10 +76,16 @@ class Grouped:
             with phase("summing cells", enabled=self._progress):
                 for rows in self._batches(grouped):
                     for name in cells.keys() & piles.keys():
-                        of_table = {key: rows[cell.name] for key, cell in cells[name].items()}
+                        of_table = {
+                            key: rows[cell.name] for key, cell in cells[name].items()
+                        }
                         piles[name].add({**rows, **of_table})
                     joint = piles.get("joint")
-                    if joint and len(joint) > most_joint and len(joint.total()["n"]) > most_joint:
+                    if (
+                        joint
+                        and len(joint) > most_joint
+                        and len(joint.total()["n"]) > most_joint
+                    ):
                         del piles["joint"]
         totals = {name: pile.total() for name, pile in piles.items()}
         return sums_of(totals, list(self._codes), self._n)
@@ -80,7 +101,11 @@ class Grouped:
         score = self.table.score
         bounds = zip(grid.boundary(cells), grid.boundary(cells + 1), strict=True)
         inside = [(score >= exact(low)) & (score < exact(high)) for low, high in bounds]
-        counted = self.table.filter(ibis.or_(*inside)).group_by("score").aggregate(n=ibis._.count())
+        counted = (
+            self.table.filter(ibis.or_(*inside))
+            .group_by("score")
+            .aggregate(n=ibis._.count())
+        )
         repeated = counted.filter((ibis._.n >= least) | ibis._.score.isin(ends))
         with readable():
             rows = repeated.order_by("score").to_pyarrow().to_pydict()
@@ -90,10 +115,16 @@ class Grouped:
         """The table of items with columns of their group, fold, bin and cells."""
         import ibis
 
-        table, fold = self.table, ibis.literal(0, type="int64")
+        table = self.table
+        fold = ibis.literal(0, type="int64")
         if self._folds.by == "cluster":
             with readable():
-                labels = table.select("cluster").distinct().to_pyarrow()["cluster"].to_pylist()
+                labels = (
+                    table.select("cluster")
+                    .distinct()
+                    .to_pyarrow()["cluster"]
+                    .to_pylist()
+                )
             table = with_blocks(table, labels)
         keyed = with_cells(with_bins(table, edges), self._outcome)
         if self._folds.by != "none":
@@ -109,18 +140,26 @@ class Grouped:
             for name, values in zip(batch.schema.names, batch.columns, strict=True):
                 if name == "group":
                     words = values.to_pylist()
-                    values = [self._codes.setdefault(word, len(self._codes)) for word in words]
+                    values = [
+                        self._codes.setdefault(word, len(self._codes)) for word in words
+                    ]
                 # engines widen sums of whole numbers
                 integral = name in integers or name.endswith("_cell")
-                columns[name] = np.asarray(values, dtype=np.int64 if integral else np.float64)
+                columns[name] = np.asarray(
+                    values, dtype=np.int64 if integral else np.float64
+                )
             yield columns
 
 
 def with_cells(table: Any, outcome: Outcome) -> Any:
     """The table with a column for each cell of its items."""
-    ops, y, size = functions(), table[outcome.observed], table[outcome.size]
+    ops = functions()
+    y = table[outcome.observed]
+    size = table[outcome.size]
     operands = {"outcome": y, "size": size, "rest": size - y}
-    cells = [cell for layout in outcome.tables.values() for cell in layout.cells.values()]
+    cells = [
+        cell for layout in outcome.tables.values() for cell in layout.cells.values()
+    ]
     for cell in dict.fromkeys(cells):
         arguments = [operands[cell.role]]
         if cell.grid == "value":
@@ -153,9 +192,15 @@ def with_bins(table: Any, edges: Floats, prefix: str = "", score: str = "score")
     cuts = {f"{prefix}cut{k}": ends[lookup.below + k] for k in range(lookup.most)}
     cell = lookup.lowest + np.arange(len(lookup.below))
     columns = {f"{prefix}cell": cell, f"{prefix}below": lookup.below, **cuts}
-    clipped = ibis.least(ibis.greatest(table[score], exact(lookup.low)), exact(lookup.high))
+    clipped = ibis.least(
+        ibis.greatest(table[score], exact(lookup.low)), exact(lookup.high)
+    )
     keyed = functions()["score_cell"](clipped, lookup.grid.floor, lookup.grid.steps)
     table = table.mutate(**{f"{prefix}cell": keyed})
     joined = table.inner_join(ibis.memtable(pa.table(columns)), f"{prefix}cell")
-    cuts_below = ((joined[score] >= joined[cut]).ifelse(1, 0).cast("int64") for cut in cuts)
-    return joined.mutate(**{f"{prefix}bin": joined[f"{prefix}below"] + reduce(add, cuts_below)})
+    cuts_below = (
+        (joined[score] >= joined[cut]).ifelse(1, 0).cast("int64") for cut in cuts
+    )
+    return joined.mutate(
+        **{f"{prefix}bin": joined[f"{prefix}below"] + reduce(add, cuts_below)}
+    )

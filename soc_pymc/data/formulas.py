@@ -18,7 +18,9 @@ from .._lib.arrays import Ints
 from ..families import scales
 from ..families.outcomes import Outcome, sum_of
 
-_FRACTION, _BIAS = 52, 1023  # bits of a float64's fraction; exponent of 1
+# bits of a float64's fraction; exponent of 1
+_FRACTION = 52
+_BIAS = 1023
 _LOG2_E = 1.4426950408889634
 _NORMAL = 2.0**-1022  # smaller numbers are less precise
 _FAR_OCTAVES = 64
@@ -29,13 +31,19 @@ _ROUNDING = 1e-9  # distance from a whole number that counts as rounding error
 MOST_FOLDS = 1000
 BLOCKS = 240  # blocks of clusters; most numbers of folds divide it
 FOLD_PRIME = (1 << 31) - 1
-_SHIFT, _FACTOR = 1663, 1327217885  # products of two numbers below the prime fit in 64 bits
+# products of two numbers below the prime fit in 64 bits
+_SHIFT = 1663
+_FACTOR = 1327217885
 _MIX = 1_073_741_789
 _FINE = 20  # scores and sizes that differ by less than 2^-20 share a fold
 FLOOR = -1022
 """Numbers below 2 to this power are 0 for folds and for the first grid of scores."""
 
-where, low, high, log, floor = np.where, np.minimum, np.maximum, np.log, np.floor
+where = np.where
+low = np.minimum
+high = np.maximum
+log = np.log
+floor = np.floor
 literal: Callable[[Any], Any] = float  # a number that no engine rounds
 modulo: Callable[[Any, Any], Any] = np.mod  # never negative
 
@@ -64,12 +72,15 @@ def log_linear(size: Any, steps: Any) -> Any:
     """Octave of positive numbers times 2^`steps`, plus the step inside it: their first bits."""
     below = size < _NORMAL
     scaled = where(below, size * 2.0**_FAR_OCTAVES, size)
-    return (bits(scaled) >> (_FRACTION - steps)) - ((_BIAS + _FAR_OCTAVES * below) << steps)
+    return (bits(scaled) >> (_FRACTION - steps)) - (
+        (_BIAS + _FAR_OCTAVES * below) << steps
+    )
 
 
 def score_cell(score: Any, least: Any, steps: Any) -> Any:
     """Cell on a grid of scores of any sign, whose octaves begin with 2^`least`."""
-    size, smallest = high(score, -score), literal(2.0**least)
+    size = high(score, -score)
+    smallest = literal(2.0**least)
     cell = log_linear(high(size, smallest), steps) - ((least << steps) - 1)
     return where(size >= smallest, where(score > 0, cell, -cell), 0)
 
@@ -120,10 +131,15 @@ def square(number: Any) -> Any:
     return small * small
 
 
-def summand(name: str, outcome: Outcome, columns: Any, functions: Mapping[str, Any]) -> Any:
+def summand(
+    name: str, outcome: Outcome, columns: Any, functions: Mapping[str, Any]
+) -> Any:
     """Term of each item in a column of sums, from columns by role; NaN where it does not exist."""
-    t, y, size = columns["score"], columns[outcome.observed], columns[outcome.size]
-    where, without_small = functions["where"], functions["without_small"]
+    t = columns["score"]
+    y = columns[outcome.observed]
+    size = columns[outcome.size]
+    where = functions["where"]
+    without_small = functions["without_small"]
     if name in outcome.integers:
         return functions["whole"](y)
     term = sum_of(name)
@@ -156,12 +172,16 @@ class Folds:
 def fold_of(folds: Folds, columns: Any, size: str, functions: Mapping[str, Any]) -> Any:
     """Fold of each item, from columns by role; clusters are their blocks."""
     if folds.by in ("column", "cluster"):
-        return functions["whole"](columns["fold" if folds.by == "column" else "cluster"])
+        return functions["whole"](
+            columns["fold" if folds.by == "column" else "cluster"]
+        )
     if folds.by == "id":
         identity = columns["id"]
     else:  # never from the outcome
         cell = functions["score_cell"]
-        identity = cell(columns["score"], FLOOR, _FINE) * _MIX + cell(columns[size], FLOOR, _FINE)
+        identity = cell(columns["score"], FLOOR, _FINE) * _MIX + cell(
+            columns[size], FLOOR, _FINE
+        )
     return functions["scrambled"](identity) % folds.number
 
 
@@ -185,7 +205,8 @@ _FORMULAS = (
 
 
 def rebound(
-    functions: Mapping[str, Any], compiler: Callable[[Any], Any] = lambda formula: formula
+    functions: Mapping[str, Any],
+    compiler: Callable[[Any], Any] = lambda formula: formula,
 ) -> dict[str, Any]:
     """The formulas by name, with other `functions` in place of NumPy's, each compiled."""
     names = {**globals(), **functions}
@@ -210,7 +231,9 @@ def functions() -> Mapping[str, Any]:
         "whole": lambda v: v.cast("int64"),
         "real": lambda v: v.cast("float64"),
         "literal": exact,
-        "modulo": lambda v, by: (v % by + by) % by,  # engines disagree for negative numbers
+        "modulo": lambda v, by: (
+            (v % by + by) % by
+        ),  # engines disagree for negative numbers
         "power_of_two": lambda exponent: ibis.literal(2.0) ** exponent.cast("float64"),
         "log_linear": _log_linear_column,
     }
@@ -219,7 +242,8 @@ def functions() -> Mapping[str, Any]:
 
 def _log_linear_column(size: Any, steps: int) -> Any:
     """2^steps times the octave of positive numbers, plus the step inside it."""
-    ops, unit = functions(), 1 << steps
+    ops = functions()
+    unit = 1 << steps
     # a logarithm may round to the wrong side of a power of two, where two octaves adjoin; some
     # engines compute log2 and powers with whole exponents in decimal arithmetic
     octave = ops["whole"]((size.ln() * _LOG2_E).floor())
@@ -235,4 +259,6 @@ def exact(number: float) -> Any:
     shift = (numerator & -numerator).bit_length() - 1 if numerator else 0
     exponent = shift - (denominator.bit_length() - 1)
     odd = ibis.literal(numerator >> shift, type="int64").cast("float64")
-    return odd * ibis.literal(2.0) ** ibis.literal(exponent, type="int64").cast("float64")
+    return odd * ibis.literal(2.0) ** ibis.literal(exponent, type="int64").cast(
+        "float64"
+    )

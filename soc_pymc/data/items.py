@@ -21,7 +21,8 @@ ONE_SCORE = 0.5  # their score, which has a position on every scale
 MARK = "×"  # in no label of crossed groups; in place of a level it means none of them
 CROSS = f" {MARK} "  # between the levels in the label of a combination
 _LEAP = r"(\d\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29"
-_SHORT, _LONG = r"02-(0[1-9]|1\d|2[0-8])", r"(0[13578]|1[02])-(0[1-9]|[12]\d|3[01])"
+_SHORT = r"02-(0[1-9]|1\d|2[0-8])"
+_LONG = r"(0[13578]|1[02])-(0[1-9]|[12]\d|3[01])"
 _MONTH = r"(0[469]|11)-(0[1-9]|[12]\d|30)"
 DAY = rf"^(\d{{4}}-({_SHORT}|{_MONTH}|{_LONG})|{_LEAP})$"
 """Pattern of a calendar day YYYY-MM-DD, as engines read it."""
@@ -45,10 +46,15 @@ class _Roles:
     def __post_init__(self) -> None:
         if isinstance(self.group, list):
             object.__setattr__(self, "group", tuple(self.group))
-        roles, outcome, role_of = self.roles, OUTCOMES[self.kind], dict[str, str]()
-        y, size = outcome.observed, outcome.size
+        roles = self.roles
+        outcome = OUTCOMES[self.kind]
+        role_of = dict[str, str]()
+        y = outcome.observed
+        size = outcome.size
         if list(roles.values()) == [NO_SCORE]:
-            raise ItemsError(f"items need columns: score=, or without a score {y}= and {size}=")
+            raise ItemsError(
+                f"items need columns: score=, or without a score {y}= and {size}="
+            )
         if y in roles and size not in roles:
             raise ItemsError(
                 f"{y}= needs {size}=, the column of the {outcome.words.sizes}: name both, or for "
@@ -56,22 +62,30 @@ class _Roles:
             )
         for role, column in roles.items():
             name = "group" if is_group(role) else role
-            if not isinstance(column, str) or not column or "\0" in column:  # engines end it there
+            if (
+                not isinstance(column, str) or not column or "\0" in column
+            ):  # engines end it there
                 raise ItemsError(f"{name}={shown(column)} must be the name of a column")
             if column in role_of:
                 names = f"{role_of[column]} and {name}"
-                raise ItemsError(f"{names} both name the column {column!r}: each needs its own")
+                raise ItemsError(
+                    f"{names} both name the column {column!r}: each needs its own"
+                )
             role_of[column] = name
         for role in ("id", "cluster"):
             if {role, "fold"} <= roles.keys():
-                raise ItemsError(f"give {role}=, from which folds are made, or fold=, not both")
+                raise ItemsError(
+                    f"give {role}=, from which folds are made, or fold=, not both"
+                )
 
     @property
     def roles(self) -> Mapping[str, str]:
         """Column names by role; several columns of groups have the roles group_1, group_2, ..."""
         columns = {role: getattr(self, role) for role in OUTCOMES[self.kind].bounds}
         columns |= roles_of_groups(self.group)
-        columns |= {role: getattr(self, role) for role in ("id", "fold", "cluster", "date")}
+        columns |= {
+            role: getattr(self, role) for role in ("id", "fold", "cluster", "date")
+        }
         columns["score"] = NO_SCORE if self.score is None else self.score
         return {role: name for role, name in columns.items() if name is not None}
 
@@ -83,7 +97,10 @@ class _Roles:
     def __repr__(self) -> str:
         source = self.source if isinstance(self.source, str) else type(self.source)
         text = f"<{source.__name__}>" if isinstance(source, type) else repr(source)
-        names = (f", {name}={columns!r}" for name, columns in arguments_of(self.roles).items())
+        names = (
+            f", {name}={columns!r}"
+            for name, columns in arguments_of(self.roles).items()
+        )
         return f"{type(self).__name__}({text}{''.join(names)})"
 
 
@@ -221,7 +238,9 @@ def check_items(value: Any, name: str = "items") -> Items:
     """Refuse arguments that are not items."""
     if isinstance(value, Items):
         return value
-    raise ItemsError(f"{name} must be {ANY_ITEMS} of a table, not {type(value).__name__}")
+    raise ItemsError(
+        f"{name} must be {ANY_ITEMS} of a table, not {type(value).__name__}"
+    )
 
 
 def check_outcomes(value: Any, name: str = "items") -> Items:
@@ -273,7 +292,9 @@ def group_roles[T](roles: Mapping[str, T]) -> dict[str, T]:
 
 def key_roles[T](roles: Mapping[str, T]) -> dict[str, T]:
     """The column of dates, if there is one, and columns of groups by role."""
-    return {role: roles[role] for role in ("date",) if role in roles} | group_roles(roles)
+    return {role: roles[role] for role in ("date",) if role in roles} | group_roles(
+        roles
+    )
 
 
 def roles_of_groups(group: Any) -> dict[str, Any]:
@@ -286,7 +307,9 @@ def roles_of_groups(group: Any) -> dict[str, Any]:
 
 def arguments_of(roles: Mapping[str, str]) -> dict[str, Any]:
     """Arguments of items with these roles."""
-    arguments: dict[str, Any] = {role: name for role, name in roles.items() if not is_group(role)}
+    arguments: dict[str, Any] = {
+        role: name for role, name in roles.items() if not is_group(role)
+    }
     if arguments.get("score") == NO_SCORE:
         arguments["score"] = None
     if columns := tuple(group_roles(roles).values()):
@@ -312,16 +335,22 @@ def label_of(levels: Any) -> str:
     return str(levels)
 
 
-def groupings_of(attrs: Mapping[Any, Any], labels: Sequence[str]) -> tuple[Grouping, ...]:
+def groupings_of(
+    attrs: Mapping[Any, Any], labels: Sequence[str]
+) -> tuple[Grouping, ...]:
     """Groupings of labels of groups, from the roles in the attributes of a fit or of statistics."""
     roles = group_roles(roles_of(attrs))
     if not labels or not roles:
         return ()
     parts = [[label] if len(roles) == 1 else label.split(CROSS) for label in labels]
     groupings = []
-    for (name, column), part in zip(roles.items(), zip(*parts, strict=True), strict=True):
+    for (name, column), part in zip(
+        roles.items(), zip(*parts, strict=True), strict=True
+    ):
         levels, codes = np.unique(np.array(part, dtype=object), return_inverse=True)
-        groupings.append(Grouping(name, column, tuple(map(str, levels)), codes.astype(np.int64)))
+        groupings.append(
+            Grouping(name, column, tuple(map(str, levels)), codes.astype(np.int64))
+        )
     return tuple(groupings)
 
 
@@ -334,7 +363,9 @@ def days_in(length: Any, name: str) -> int:
     """Number of days of a length such as "28d" (as a rule of arguments)."""
     if isinstance(length, str) and (matched := re.fullmatch(r"([1-9]\d*)d", length)):
         return int(matched[1])
-    raise StatisticsError(f'{name}={shown(length)} must be a number of days, such as "28d"')
+    raise StatisticsError(
+        f'{name}={shown(length)} must be a number of days, such as "28d"'
+    )
 
 
 def day(value: Any, name: str) -> np.datetime64:
@@ -343,5 +374,7 @@ def day(value: Any, name: str) -> np.datetime64:
     if isinstance(value, np.datetime64) and value == value.astype("datetime64[D]"):
         text = str(value.astype("datetime64[D]"))
     if not is_day(text):
-        raise StatisticsError(f'{name}={shown(value)} must be a day, such as "2026-03-31"')
+        raise StatisticsError(
+            f'{name}={shown(value)} must be a day, such as "2026-03-31"'
+        )
     return np.datetime64(text, "D")

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 _EMPTY = -1
 _STRIP = 1 << 14  # items added at once; the table has room for as many new rows
 _MIX = np.uint64(11400714819323198485)  # 2^64 over the golden ratio: Fibonacci hashing
-_NEAR, _MASK = 3, 7  # neighbouring keys are looked for near each other
+# neighbouring keys are looked for near each other
+_NEAR = 3
+_MASK = 7
 _OPERANDS = ("outcome", "size", "rest")
 _GRIDS = ("exposure", "count", "noise", "value")
 _compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -44,7 +46,8 @@ _FORMULAS = rebound(
 _exposure_cell, _count_cell, _noise_cell, _value_cell = (
     _FORMULAS[f"{grid}_cell"] for grid in _GRIDS
 )
-_square, _without_small = _FORMULAS["square"], _FORMULAS["without_small"]
+_square = _FORMULAS["square"]
+_without_small = _FORMULAS["without_small"]
 _score_cell = _FORMULAS["score_cell"]
 
 
@@ -55,7 +58,8 @@ def add(number: Ints, items: Floats, sums: "GroupSum") -> None:
         for cell in sums.cells.values()
     ]
     layout = np.array(cells, dtype=np.int64).reshape(-1, 4)
-    powers, form = np.array(sums.powers, dtype=np.uint64), (sums.size_power, sums.least)
+    powers = np.array(sums.powers, dtype=np.uint64)
+    form = (sums.size_power, sums.least)
     for start in range(0, len(number), _STRIP):
         sums.make_room(_STRIP)
         if sums.index is None:
@@ -70,10 +74,14 @@ def add(number: Ints, items: Floats, sums: "GroupSum") -> None:
 def _row_of(index, counts, key, used, shift):  # type: ignore[no-untyped-def]
     """Row of a key; `used`, the next one, if the key is new."""
     mask = len(index) - 1
-    place = (np.int64((np.uint64(key >> _NEAR) * _MIX) >> shift) << _NEAR) + (key & _MASK)
+    place = (np.int64((np.uint64(key >> _NEAR) * _MIX) >> shift) << _NEAR) + (
+        key & _MASK
+    )
     while index[place, 0] != key:
         if index[place, 1] == _EMPTY:
-            index[place, 0], index[place, 1], counts[used, 0] = key, used, key
+            index[place, 0] = key
+            index[place, 1] = used
+            counts[used, 0] = key
             return used
         place = (place + 1) & mask
     return index[place, 1]
@@ -90,10 +98,15 @@ def _enter(index, counts, rows):  # type: ignore[no-untyped-def]
 @_inlined
 def _key(number, outcome, x, complement, cells):  # type: ignore[no-untyped-def]
     """The number with an item's cells packed behind it."""
-    key, noise = number, 0
+    key = number
+    noise = 0
     for c in range(len(cells)):
         grid, operand, bits, lowest = cells[c]
-        value = outcome if operand == 0 else x if operand == 1 else complement
+        value = complement
+        if operand == 0:
+            value = outcome
+        elif operand == 1:
+            value = x
         if grid == 0:
             cell = _exposure_cell(value)
         elif grid == 1:
@@ -112,18 +125,25 @@ def _add(number, items, cells, powers, form, index, counts, real, used):  # type
     size_power, least = form
     shift = np.uint64(64 + _NEAR - np.log2(len(index)))
     power = np.ones((3, 4))  # of outcomes, sizes and their difference
-    last, row = _EMPTY, 0
+    last = _EMPTY
+    row = 0
     for i in range(len(number)):
-        y, x = items[1, i], items[2, i]
+        y = items[1, i]
+        x = items[2, i]
         outcome = _without_small(y, least)
         key = _key(number[i], outcome, x, x - y, cells)
         if key != last:
-            row, last = _row_of(index, counts, key, used, shift), key
+            row = _row_of(index, counts, key, used, shift)
+            last = key
             used += row == used
         r = np.uint64(row)  # unsigned, as negative indices count from the end
         counts[r, 1] += 1
         counts[r, 2] += np.int64(y)
-        power[0, 1], power[1, 1], power[2, 1] = outcome, x if size_power == 1 else _square(x), x - y
+        power[0, 1], power[1, 1], power[2, 1] = (
+            outcome,
+            x if size_power == 1 else _square(x),
+            x - y,
+        )
         for f in range(3):
             power[f, 2] = power[f, 1] * power[f, 1]
             power[f, 3] = power[f, 2] * power[f, 1]
@@ -137,9 +157,17 @@ def in_order(
     score: Floats, outcome: Floats, size: Floats, part: Ints, lookup: Lookup, bins: int
 ) -> tuple[Ints, Floats]:
     """Row numbers (part times bins plus bin) and the items, nearly sorted by these numbers."""
-    number, grid = np.empty(len(score), np.int64), lookup.grid
-    ends, steps = (lookup.low, lookup.high), (grid.floor, grid.steps, lookup.lowest)
-    _number(score, part, bins, (lookup.edges, lookup.below, ends, steps, lookup.most), number)
+    number = np.empty(len(score), np.int64)
+    grid = lookup.grid
+    ends = (lookup.low, lookup.high)
+    steps = (grid.floor, grid.steps, lookup.lowest)
+    _number(
+        score,
+        part,
+        bins,
+        (lookup.edges, lookup.below, ends, steps, lookup.most),
+        number,
+    )
     ordered, items = _sorted(score, outcome, size, number, bucket_shift(part, bins))
     return ordered, items
 
@@ -154,7 +182,9 @@ def _number(score, part, bins, finder, number):  # type: ignore[no-untyped-def]
     for i in range(len(score)):
         lower = below[number[i]]
         passed = 0
-        for k in range(most):  # an unpredictable branch costs more than several comparisons
+        for k in range(
+            most
+        ):  # an unpredictable branch costs more than several comparisons
             passed += edges[lower + k] <= score[i]
         number[i] = lower + passed + part[i] * bins
 
@@ -162,7 +192,8 @@ def _number(score, part, bins, finder, number):  # type: ignore[no-untyped-def]
 @_compiled
 def _sorted(score, outcome, size, number, shift):  # type: ignore[no-untyped-def]
     start = np.zeros((number.max() >> shift) + 2, np.int64)
-    ordered, items = np.empty_like(number), np.empty((3, len(number)))
+    ordered = np.empty_like(number)
+    items = np.empty((3, len(number)))
     for i in range(len(score)):
         start[(number[i] >> shift) + 1] += 1
     for k in range(len(start) - 1):
@@ -171,6 +202,8 @@ def _sorted(score, outcome, size, number, shift):  # type: ignore[no-untyped-def
         bucket = number[i] >> shift
         place = start[bucket]
         start[bucket] += 1
-        items[0, place], items[1, place], items[2, place] = score[i], outcome[i], size[i]
+        items[0, place] = score[i]
+        items[1, place] = outcome[i]
+        items[2, place] = size[i]
         ordered[place] = number[i]
     return ordered, items

@@ -28,14 +28,18 @@ HEAD = 3  # columns before the real sums: the key, the number of items, the outc
 _KEY_BITS = 62
 _BUCKET_BITS = 16  # bits of the numbers that order items
 _KERNELS = "soc_pymc.data.kernels"
-_ENOUGH, _ENOUGH_SUMS = 400_000, 800_000  # items, in one table or several, to compile a loop for
+# items, in one table or several, to compile a loop for
+_ENOUGH = 400_000
+_ENOUGH_SUMS = 800_000
 
 
 class Local:
     """Passes over items whose rows reach this process, validated block by block."""
 
     def __init__(self, items: Items, folds: Folds, progress: bool) -> None:
-        self.items, self._folds, self._outcome = items, folds, OUTCOMES[items.kind]
+        self.items = items
+        self._folds = folds
+        self._outcome = OUTCOMES[items.kind]
         self._progress = progress
         self._n: int | None = None
         self._codes: dict[str, int] = {}  # of the labels of groups
@@ -50,14 +54,24 @@ class Local:
         def count(block: Mapping[str, Any]) -> tuple[float, float, Columns]:
             if not all(self._outcome.bounds[role].hold(block[role]) for role in roles):
                 raise _NotValidError
-            score, cell = block["score"], grid.cell(block["score"])
+            score = block["score"]
+            cell = grid.cell(block["score"])
             occupied, n = np.unique(cell, return_counts=True)
             amount = np.zeros_like(n) if weight else n
             if weight:
-                np.add.at(amount, np.searchsorted(occupied, cell), block[weight].astype(np.int64))
-            return score.min(), score.max(), {"cell": occupied, "n": n, "amount": amount}
+                np.add.at(
+                    amount,
+                    np.searchsorted(occupied, cell),
+                    block[weight].astype(np.int64),
+                )
+            return (
+                score.min(),
+                score.max(),
+                {"cell": occupied, "n": n, "amount": amount},
+            )
 
-        pile, ends = Pile(("cell",), ("n", "amount")), []
+        pile = Pile(("cell",), ("n", "amount"))
+        ends = []
         for low, high, rows in self._mapped("choosing bins", roles, count):
             ends += [low, high]
             pile.add(rows)
@@ -70,7 +84,9 @@ class Local:
 
     def tables(self, edges: Floats, most_joint: int) -> Sums:
         """Validate and sum blocks, in their order, so that sums do not depend on threads."""
-        outcome, lookup, bins = self._outcome, make_lookup(edges), len(edges) + 1
+        outcome = self._outcome
+        lookup = make_lookup(edges)
+        bins = len(edges) + 1
         folds = self._folds.number
         if self._n is None and kind_of(self.items.source) == "ibis":
             # another query on the user's connection would end a stream early, without an error
@@ -84,18 +100,22 @@ class Local:
             score, y, size = (block[role] for role in outcome.bounds)
             if not outcome.validity.are_valid(score, y, size):
                 raise _NotValidError
-            return float(y.sum()), *in_order(score, y, size, self._parts(block), lookup, bins)
+            return float(y.sum()), *in_order(
+                score, y, size, self._parts(block), lookup, bins
+            )
 
         def keyed(rows: dict[str, NDArray[Any]], folds: int) -> dict[str, NDArray[Any]]:
             part, rows["bin"] = np.divmod(rows.pop("number"), bins)
             rows["group"], rows["fold"] = np.divmod(part, folds)
             return rows
 
-        n, total = 0, 0.0
+        n = 0
+        total = 0.0
         joined = key_roles(self.items.roles).keys() - {"group"}
         roles = [role for role in self.table.columns if role not in joined]
         for amount, number, items in self._mapped("summarizing items", roles, prepare):
-            n, total = n + len(number), total + amount
+            n = n + len(number)
+            total = total + amount
             check_total(self.items, total)
             pile.add(keyed(part_sums(outcome, number, items), folds))
             tasks = [(cells[name], number, items) for name in outcome.margins]
@@ -123,7 +143,9 @@ class Local:
 
         def count(block: Mapping[str, Any]) -> Columns:
             inside = np.isin(grid.cell(block["score"]), cells)
-            scores, n = np.unique(block["score"][inside] + 0.0, return_counts=True)  # no -0
+            scores, n = np.unique(
+                block["score"][inside] + 0.0, return_counts=True
+            )  # no -0
             return {"score": scores, "n": n}
 
         if not len(cells):
@@ -146,13 +168,18 @@ class Local:
         return group * self._folds.number + fold
 
     def _mapped[Result](
-        self, title: str, roles: Sequence[str], work: Callable[[Mapping[str, Any]], Result]
+        self,
+        title: str,
+        roles: Sequence[str],
+        work: Callable[[Mapping[str, Any]], Result],
     ) -> Iterator[Result]:
         """Results of work on blocks of about a million items, in order, made in threads."""
 
         def run(block: Any) -> tuple[int, Result]:
             columns = zip(block.schema.names, block.columns, strict=True)
-            return block.num_rows, work({role: self._numbers(role, c) for role, c in columns})
+            return block.num_rows, work(
+                {role: self._numbers(role, c) for role, c in columns}
+            )
 
         blocks = batches(self.table, roles, _BLOCK, self.items.source)
         with phase(title, unit="items", enabled=self._progress) as running:
@@ -172,12 +199,15 @@ class Local:
         if role == "id":
             return np.asarray(values.to_numpy())
         encoded = values.dictionary_encode()
-        words, place = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+        words = encoded.dictionary.to_pylist()
+        place = encoded.indices.to_numpy()
         if role == "cluster":
             return np.asarray(block_of_labels(words)[place])
-        marks, dated = len(key_roles(self.items.roles)) - 1, self.items.date
+        marks = len(key_roles(self.items.roles)) - 1
+        dated = self.items.date
         for word in words:
-            day, is_crossed = word.partition(CROSS)[0], word.count(MARK) == marks
+            day = word.partition(CROSS)[0]
+            is_crossed = word.count(MARK) == marks
             if (marks and not is_crossed) or (dated and not is_day(day)):
                 raise _NotValidError
         with self._lock:
@@ -198,21 +228,28 @@ class _NotValidError(Exception):
 def _add(number: Ints, items: Floats, sums: "GroupSum") -> None:
     """Add items to the rows of their keys, which are in the order of their first items."""
     y = formulas.without_small(items[1], sums.least)
-    size, rest = items[2], items[2] - items[1]
+    size = items[2]
+    rest = items[2] - items[1]
     operands = {"outcome": y, "size": size, "rest": rest}
     key = number
     noise: Any = 0
     for cell in sums.cells.values():
-        arguments = (operands[cell.role], noise) if cell.grid == "value" else (operands[cell.role],)
+        arguments = (
+            (operands[cell.role], noise)
+            if cell.grid == "value"
+            else (operands[cell.role],)
+        )
         place = getattr(formulas, f"{cell.grid}_cell")(*arguments)
         noise = place if cell.grid == "noise" else noise
         key = (key << cell.bits) + (place - cell.low)
-    used, both = sums.used, np.concatenate([sums.counts[: sums.used, 0], key])
+    used = sums.used
+    both = np.concatenate([sums.counts[: sums.used, 0], key])
     keys, first, row = np.unique(both, return_index=True, return_inverse=True)
     order = np.argsort(first)
     sums.make_room(len(keys) - used)
     sums.counts[used : len(keys), 0] = keys[order[used:]]
-    sums.used, sums.index = len(keys), None
+    sums.used = len(keys)
+    sums.index = None
     row = np.argsort(order)[row[used:]]
     np.add.at(sums.counts[:, 1], row, 1)
     if sums.whole:
@@ -220,7 +257,9 @@ def _add(number: Ints, items: Floats, sums: "GroupSum") -> None:
     sized = size if sums.size_power == 1 else formulas.square(size)
     powers = [(x, x * x, x * x * x) for x in (y, sized, rest)]
     for column, exponents in zip(sums.real[:, HEAD:].T, sums.powers, strict=True):
-        factors = [power[k - 1] for power, k in zip(powers, exponents, strict=True) if k]
+        factors = [
+            power[k - 1] for power, k in zip(powers, exponents, strict=True) if k
+        ]
         np.add.at(column, row, reduce(operator.mul, factors))
 
 
@@ -229,13 +268,16 @@ class GroupSum:
 
     def __init__(self, outcome: Outcome, table: str) -> None:
         layout = outcome.tables[table]
-        self.cells, self._names = layout.cells, layout.reals
+        self.cells = layout.cells
+        self._names = layout.reals
         terms = [term for term in map(sum_of, self._names) if term]
         self.powers = [(term.outcome, term.size, term.complement) for term in terms]
         self.whole = outcome.whole
-        self.size_power, self.least = outcome.size_power, outcome.validity.outcome.negligible
+        self.size_power = outcome.size_power
+        self.least = outcome.validity.outcome.negligible
         self._bits = sum(cell.bits for cell in self.cells.values())
-        self.used, self.real = 0, np.zeros((_ROWS, HEAD + len(self._names)))
+        self.used = 0
+        self.real = np.zeros((_ROWS, HEAD + len(self._names)))
         self.index: Ints | None = None  # of compiled loops
 
     @property
@@ -284,7 +326,9 @@ def part_sums(outcome: Outcome, number: Ints, items: Floats) -> dict[str, NDArra
         "score_max": np.maximum.reduceat(items[0], starts),
     }
     for name in set(outcome.sums("part")) - sums.keys():
-        sums[name] = np.add.reduceat(summand(name, outcome, columns, vars(formulas)), starts)
+        sums[name] = np.add.reduceat(
+            summand(name, outcome, columns, vars(formulas)), starts
+        )
     return sums
 
 

@@ -33,7 +33,11 @@ _WORDS = ("str", "large_str", "varchar", "object", "cat", "dict", "enum", "bool"
 _MOST_HELD = 1 << 24  # bytes of files that are read once, and held for several passes
 _AT_ONCE = 1_000_000  # rows of a batch
 _MOST_NAMES = 20  # in an error
-_IN_PROCESS = ("duckdb", "polars", "datafusion")  # engines of Ibis that run in this process
+_IN_PROCESS = (
+    "duckdb",
+    "polars",
+    "datafusion",
+)  # engines of Ibis that run in this process
 _NOT_ENGINES = {"soc_pymc", "numpy", "numba", *sys.stdlib_module_names}
 
 
@@ -48,7 +52,9 @@ def kind_of(source: Any) -> str:
         if known in _KINDS:
             return _KINDS[known]
     if name == "pyarrow.RecordBatchReader":
-        raise ItemsError("a RecordBatchReader can be read only once: give its read_all()")
+        raise ItemsError(
+            "a RecordBatchReader can be read only once: give its read_all()"
+        )
     if hasattr(source, "__arrow_c_stream__"):
         return "stream"
     raise ItemsError(
@@ -65,7 +71,9 @@ def is_remote(source: Any) -> bool:
         backend = source.get_backend()
         if backend.name != "duckdb":
             return backend.name not in _IN_PROCESS
-        return ("motherduck",) in backend.con.sql("SELECT type FROM duckdb_databases()").fetchall()
+        return ("motherduck",) in backend.con.sql(
+            "SELECT type FROM duckdb_databases()"
+        ).fetchall()
 
 
 def _types(source: Any) -> list[tuple[str, str]]:
@@ -93,25 +101,38 @@ def word_columns(source: Any) -> list[str]:
     """Names of columns of text, categories or truth values, unlike others in more than case."""
     types = _types(source)
     times = Counter(name.lower() for name, _ in types)
-    return [name for name, dtype in types if dtype.startswith(_WORDS) and times[name.lower()] == 1]
+    return [
+        name
+        for name, dtype in types
+        if dtype.startswith(_WORDS) and times[name.lower()] == 1
+    ]
 
 
 def chosen(available: Sequence[Any], columns: Sequence[str] | None) -> list[str]:
     """The selected columns, each exactly once; all if none are named."""
     names = [str(name) for name in available]
     selected = names if columns is None else list(columns)
-    occurrences, problems = Counter(names), {}
+    occurrences = Counter(names)
+    problems = {}
     by_lower_case = {name.lower(): name for name in names}
-    listed = ", ".join(map(repr, names[:_MOST_NAMES])) + ", ..." * (len(names) > _MOST_NAMES)
+    listed = ", ".join(map(repr, names[:_MOST_NAMES])) + ", ..." * (
+        len(names) > _MOST_NAMES
+    )
     for column in selected:
         if occurrences[column] > 1:
-            problems[column] = f"occurs {occurrences[column]} times: rename or drop the others"
+            problems[column] = (
+                f"occurs {occurrences[column]} times: rename or drop the others"
+            )
         elif not occurrences[column]:
             close = difflib.get_close_matches(column.lower(), list(by_lower_case), n=1)
             hint = f": did you mean {by_lower_case[close[0]]!r}?" if close else ""
-            problems[column] = f"is missing; the table has {listed or 'no columns'}{hint}"
+            problems[column] = (
+                f"is missing; the table has {listed or 'no columns'}{hint}"
+            )
     if problems:
-        raise ItemsError("\n".join(f"column {name!r} {text}" for name, text in problems.items()))
+        raise ItemsError(
+            "\n".join(f"column {name!r} {text}" for name, text in problems.items())
+        )
     return selected
 
 
@@ -132,7 +153,10 @@ def _database(process: int, number_of_threads: int) -> Any:
     import duckdb
 
     # cached contents would hide that a file was written again within a second
-    config: dict[str, Any] = {"threads": number_of_threads, "enable_external_file_cache": False}
+    config: dict[str, Any] = {
+        "threads": number_of_threads,
+        "enable_external_file_cache": False,
+    }
     return duckdb.connect(config=config)
 
 
@@ -153,7 +177,9 @@ class Rows:
     def batches(self, columns: Sequence[str], size: int) -> Iterator[Any]:
         """Arrow record batches of some columns, of at most `size` rows."""
         if self.held is None:
-            yield from _arrow_reader(_query(", ".join(map(_term, columns)), self.paths), size)
+            yield from _arrow_reader(
+                _query(", ".join(map(_term, columns)), self.paths), size
+            )
             return
         table = self.held.select(columns)
         for start in range(0, table.num_rows, size):
@@ -182,7 +208,9 @@ def _term(name: str) -> str:
 
 def _query(terms: str, paths: Sequence[str], verb: str = "SELECT") -> Any:
     """A cursor of DuckDB with terms of the rows of files."""
-    options = "".join(f", {name} = {value}" for name, value in _options_of(paths).items())
+    options = "".join(
+        f", {name} = {value}" for name, value in _options_of(paths).items()
+    )
     text = f"{verb} {terms} FROM {_reader_of(paths)}(?{options})"
     return _cursor().execute(text, [[glob.escape(path) for path in paths]])
 
@@ -193,7 +221,9 @@ def _arrow_reader(rows: Any, size: int) -> Any:
     return next(getattr(rows, name) for name in names if hasattr(rows, name))(size)
 
 
-def open_rows(source: Any, columns: Sequence[str] | None = None, hold: bool = True) -> Rows:
+def open_rows(
+    source: Any, columns: Sequence[str] | None = None, hold: bool = True
+) -> Rows:
     """Some columns of a source that is not an Ibis table, or all; small files are read at once.
 
     Without `hold` no file is read to its end before its rows are asked for.
@@ -210,13 +240,19 @@ def open_rows(source: Any, columns: Sequence[str] | None = None, hold: bool = Tr
                 types = {name: dtype for name, dtype, *_ in described}
                 chosen(list(types), stored)
                 names = list(types) if columns is None else columns
-                return Rows({name: types.get(name, "DOUBLE") for name in names}, None, paths)
+                return Rows(
+                    {name: types.get(name, "DOUBLE") for name in names}, None, paths
+                )
             table = _arrow_reader(_query("*", paths), _AT_ONCE).read_all()
-            table = table.select(chosen(table.column_names, None if columns is None else stored))
+            table = table.select(
+                chosen(table.column_names, None if columns is None else stored)
+            )
         else:
             table = _in_memory(source, None if columns is None else stored)
     if constant:
-        table = table.append_column(NO_SCORE, pa.array(np.full(table.num_rows, ONE_SCORE)))
+        table = table.append_column(
+            NO_SCORE, pa.array(np.full(table.num_rows, ONE_SCORE))
+        )
     return Rows({field.name: str(field.type) for field in table.schema}, table)
 
 
@@ -229,18 +265,25 @@ def opened(source: Any, columns: Sequence[str] | None = None, hold: bool = True)
 
 def count_of(table: Any) -> int:
     """Number of rows of an Ibis table or of `Rows`."""
-    return table.count() if isinstance(table, Rows) else int(table.count().to_pyarrow().as_py())
+    return (
+        table.count()
+        if isinstance(table, Rows)
+        else int(table.count().to_pyarrow().as_py())
+    )
 
 
 def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
     """Ibis table of some columns of a source, or of all; the rows keep their order."""
     import ibis
 
-    kind, constants = kind_of(source), {}
+    kind = kind_of(source)
+    constants = {}
     if columns is not None and NO_SCORE in columns:
         columns = [name for name in columns if name != NO_SCORE]
         # DuckDB takes a number with a point for a decimal
-        constants = {NO_SCORE: ibis.literal(1, type="int64").cast("float64") * ONE_SCORE}
+        constants = {
+            NO_SCORE: ibis.literal(1, type="int64").cast("float64") * ONE_SCORE
+        }
     with readable(source):
         if kind == "ibis":
             table = source
@@ -269,7 +312,10 @@ def _in_memory(source: Any, columns: Sequence[str] | None) -> Any:
 
 
 def batches(
-    table: Any, columns: Sequence[str] | None = None, size: int = 1_000_000, source: Any = None
+    table: Any,
+    columns: Sequence[str] | None = None,
+    size: int = 1_000_000,
+    source: Any = None,
 ) -> Iterator[Any]:
     """Arrow record batches of an Ibis table or of rows, in their order, of at most `size` rows."""
     with readable(source):
@@ -277,11 +323,15 @@ def batches(
         if not hasattr(table, "get_backend"):
             parts = table.batches(names, size)
         elif (backend := table.get_backend()).name == "duckdb":
-            parts = _arrow_reader(backend._to_duckdb_relation(table.select(*names)), size)
+            parts = _arrow_reader(
+                backend._to_duckdb_relation(table.select(*names)), size
+            )
         else:
             parts = table.select(*names).to_pyarrow_batches(chunk_size=size)
         for part in parts:
-            yield from (part.slice(start, size) for start in range(0, part.num_rows, size))
+            yield from (
+                part.slice(start, size) for start in range(0, part.num_rows, size)
+            )
 
 
 def arrow_table(source: Any, columns: Sequence[str]) -> Any:
@@ -299,15 +349,21 @@ def paths_of(source: Any) -> list[str]:
     for entry in [source] if isinstance(source, str | os.PathLike) else source:
         name = os.path.expanduser(path_of(entry, "source", ItemsError))
         # the name of an existing file is not a pattern, even if it contains wildcards
-        matches = [name] if os.path.exists(name) else sorted(glob.glob(name, recursive=True))
+        matches = (
+            [name] if os.path.exists(name) else sorted(glob.glob(name, recursive=True))
+        )
         if "://" in name:
-            raise ItemsError(f"{name}: remote files are read through an Ibis table; pass one")
+            raise ItemsError(
+                f"{name}: remote files are read through an Ibis table; pass one"
+            )
         if not matches:
             what = "no file matches" if glob.has_magic(name) else "no such file"
             raise ItemsError(f"{name}: {what}")
         paths += matches
     for name in filter(os.path.isdir, paths):
-        raise ItemsError(f"{name} is a directory: name its files, for example {name}/*.parquet")
+        raise ItemsError(
+            f"{name} is a directory: name its files, for example {name}/*.parquet"
+        )
     return paths
 
 
@@ -327,7 +383,9 @@ def _options_of(paths: Sequence[str]) -> dict[str, Any]:
     """Its options."""
     options: dict[str, Any] = {"union_by_name": True, "hive_partitioning": False}
     # types are those of all lines of all files, as a fraction may come late
-    lines = {"header": True, "sample_size": -1} if _reader_of(paths) == "read_csv" else {}
+    lines = (
+        {"header": True, "sample_size": -1} if _reader_of(paths) == "read_csv" else {}
+    )
     return options | lines
 
 
@@ -337,7 +395,9 @@ def readable(source: Any = None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error.__cause__, KeyboardInterrupt):  # DuckDB's "Query interrupted"
+        if isinstance(
+            error.__cause__, KeyboardInterrupt
+        ):  # DuckDB's "Query interrupted"
             raise KeyboardInterrupt from error
         library = type(error).__module__.partition(".")[0]
         if library in _NOT_ENGINES and not isinstance(error, OSError):
@@ -345,6 +405,10 @@ def readable(source: Any = None) -> Iterator[None]:
         java = getattr(error, "java_exception", None)
         text = str(java.toString() if java else error).strip() or type(error).__name__
         # DuckDB names the line of a CSV file, then the fault
-        cause = " ".join(text.splitlines()[:3] if "CSV" in text[:50] else text.splitlines()[:1])
-        what = os.fspath(source) if isinstance(source, str | os.PathLike) else "the items"
+        cause = " ".join(
+            text.splitlines()[:3] if "CSV" in text[:50] else text.splitlines()[:1]
+        )
+        what = (
+            os.fspath(source) if isinstance(source, str | os.PathLike) else "the items"
+        )
         raise ItemsError(f"{what} cannot be read: {cause}") from error

@@ -20,7 +20,16 @@ from ..families.outcomes import OUTCOMES, Outcome
 from ..families.scales import STEPS
 from .binning import EXTREMES, Columns, added, stand_out
 from .formulas import BLOCKS
-from .items import CROSS, Grouping, day, days_in, group_roles, groupings_of, has_score, roles_of
+from .items import (
+    CROSS,
+    Grouping,
+    day,
+    days_in,
+    group_roles,
+    groupings_of,
+    has_score,
+    roles_of,
+)
 
 NO_JOINT_CELLS = (
     'summarize the items with joint=True (joint="auto" keeps them up to 64 MB, and a sum of '
@@ -93,12 +102,16 @@ class Statistics:
         (six of which may be atoms too).
         """
         n, score = (self.data[name].to_numpy() for name in ("n", "score_min"))
-        return dict(zip(score[self.atom_bins].tolist(), n[self.atom_bins].tolist(), strict=True))
+        return dict(
+            zip(score[self.atom_bins].tolist(), n[self.atom_bins].tolist(), strict=True)
+        )
 
     @property
     def atom_bins(self) -> Ints:
         """Bins of the atoms, in order."""
-        n, low, high = (self.data[k].to_numpy() for k in ("n", "score_min", "score_max"))
+        n, low, high = (
+            self.data[k].to_numpy() for k in ("n", "score_min", "score_max")
+        )
         at_end = (n > 0) & (low == high) & np.isin(low, self._outcome.ends)
         return np.flatnonzero(stand_out(n, low == high) | at_end)
 
@@ -112,7 +125,9 @@ class Statistics:
         """Sorted labels of groups without their days, and which of these each label has."""
         labels: NDArray[Any] = self.data["label"].to_numpy()
         if len(self._day_of):
-            labels = np.array([label.partition(CROSS)[2] for label in labels], dtype=object)
+            labels = np.array(
+                [label.partition(CROSS)[2] for label in labels], dtype=object
+            )
         names, code = np.unique(labels, return_inverse=True)
         return tuple(map(str, names)), code.astype(np.int64)
 
@@ -121,7 +136,9 @@ class Statistics:
         """Day of each label; empty without dates."""
         dated = "date" in roles_of(self.data.attrs)
         labels = self.data["label"].to_numpy().tolist() if dated else []
-        return np.array([label.partition(CROSS)[0] for label in labels], dtype="datetime64[D]")
+        return np.array(
+            [label.partition(CROSS)[0] for label in labels], dtype="datetime64[D]"
+        )
 
     @property
     def days(self) -> NDArray[np.datetime64]:
@@ -182,14 +199,23 @@ class Statistics:
 
     def _stored(self, name: str) -> dict[str, NDArray[Any]]:
         """Columns of a table as they are stored; with dates, groups are those of a day."""
-        return {key: self.data[f"{name}_{key}"].to_numpy() for key in self._outcome.columns(name)}
+        return {
+            key: self.data[f"{name}_{key}"].to_numpy()
+            for key in self._outcome.columns(name)
+        }
 
     def cells(self, name: str) -> dict[str, NDArray[Any]]:
         """Columns of a table with all groups and folds together; StatisticsError if not kept."""
         self._outcome.check_table(name)
         if name == "joint" and not self.has_joint:
-            raise StatisticsError(f"these statistics have no joint cells: {NO_JOINT_CELLS}")
-        keys = [key for key in self._outcome.tables[name].keys if key not in ("group", "fold")]
+            raise StatisticsError(
+                f"these statistics have no joint cells: {NO_JOINT_CELLS}"
+            )
+        keys = [
+            key
+            for key in self._outcome.tables[name].keys
+            if key not in ("group", "fold")
+        ]
         return added(self.table(name), keys, self._outcome.sums(name))
 
     def of_fold(self, fold: int) -> "Statistics":
@@ -203,8 +229,14 @@ class Statistics:
     def _in_fold(self, fold: int) -> NDArray[np.bool_]:
         """Mask of the numbers of folds or blocks that are in a fold."""
         if isinstance(fold, BOOLEAN) or fold not in range(self.folds):
-            have = f"0 to {self.folds - 1}" if self.folds else "none: summarize with folds=10"
-            raise StatisticsError(f"there is no fold {shown(fold)}; the folds are {have}")
+            have = (
+                f"0 to {self.folds - 1}"
+                if self.folds
+                else "none: summarize with folds=10"
+            )
+            raise StatisticsError(
+                f"there is no fold {shown(fold)}; the folds are {have}"
+            )
         # a fold is made of several blocks of clusters
         return np.arange(max(self.folds, BLOCKS)) % self.folds == fold
 
@@ -251,12 +283,16 @@ class Statistics:
         number = days_in(half_life, "half_life")
         age, last = self._ages(end)
         if not (age >= 0).any():
-            raise StatisticsError(f"all days are after {last}: they begin on {self.days[0]}")
+            raise StatisticsError(
+                f"all days are after {last}: they begin on {self.days[0]}"
+            )
         words = f"half-life of {number} days, weight 1 on {last}"
         weight = np.where(age >= 0, np.exp2(-age / number), 0.0)
         weighted = self._selected("group", weight, weights=words)
         attrs = undated(weighted.data.attrs)
-        return from_tables(weighted._tables, weighted._label_codes[0], self.edges, attrs)
+        return from_tables(
+            weighted._tables, weighted._label_codes[0], self.edges, attrs
+        )
 
     def _ages(self, end: Any) -> tuple[Ints, np.datetime64]:
         """Age in days of each label, below 0 after `end`, by default the last day; and that day."""
@@ -281,7 +317,9 @@ class Statistics:
         octaves = {**table, "cell": table["cell"] >> STEPS}
         octaves = added(octaves, ("bin", "cell"), self._outcome.sums(margin))
         known, *sums, _ = self._outcome.forms.excess(octaves, self.data)
-        excess, variance = (np.bincount(octaves["bin"][known], x, self.bins) for x in sums)
+        excess, variance = (
+            np.bincount(octaves["bin"][known], x, self.bins) for x in sums
+        )
         informative = variance > 0
         z = excess[informative] / np.sqrt(variance[informative])
         return float(np.minimum(z, _MOST_Z).sum() / np.sqrt(len(z))) if len(z) else 0.0
@@ -291,10 +329,15 @@ class Statistics:
         if not isinstance(other, Statistics):
             return NotImplemented
         pair = self, other
-        options, other_options = ({**s.data.attrs, "edges": s.edges.tolist()} for s in pair)
+        options, other_options = (
+            {**s.data.attrs, "edges": s.edges.tolist()} for s in pair
+        )
         for name in _SHARED:
-            value, other_value = options.get(name, "none"), other_options.get(name, "none")
-            if value != other_value and (name != "folds" or options["folds_by"] != "column"):
+            value = options.get(name, "none")
+            other_value = other_options.get(name, "none")
+            if value != other_value and (
+                name != "folds" or options["folds_by"] != "column"
+            ):
                 raise StatisticsError(
                     f"statistics of different {name} cannot be added ({shown(value)} and "
                     f"{shown(other_value)}): summarize both with the same options, the second with "
@@ -307,8 +350,12 @@ class Statistics:
                 continue
             parts = [s._stored(name) for s in pair]
             for part, s in zip(parts, pair, strict=True):
-                part["group"] = np.searchsorted(labels, s.data["label"].to_numpy())[part["group"]]
-            tables[name] = {c: np.concatenate([part[c] for part in parts]) for c in parts[0]}
+                part["group"] = np.searchsorted(labels, s.data["label"].to_numpy())[
+                    part["group"]
+                ]
+            tables[name] = {
+                c: np.concatenate([part[c] for part in parts]) for c in parts[0]
+            }
         attrs = {**self.data.attrs, "folds": max(self.folds, other.folds)}
         return from_tables(tables, labels, self.edges, attrs)
 
@@ -322,7 +369,9 @@ class Statistics:
 
     def __repr__(self) -> str:
         (_, items), (_, sums), *rows = of_statistics(self)
-        return lines(f"<soc_pymc.Statistics: {items} items in {self.bins:,} bins, {sums}>", rows)
+        return lines(
+            f"<soc_pymc.Statistics: {items} items in {self.bins:,} bins, {sums}>", rows
+        )
 
     def _repr_html_(self) -> str:
         return html_table("Statistics", of_statistics(self))
@@ -351,11 +400,18 @@ def from_tables(
 ) -> Statistics:
     """Statistics of tables of sums, whose rows may repeat their keys; missing ones are empty."""
     outcome = OUTCOMES[attrs["kind"]]
-    variables: dict[str, tuple[str, NDArray[Any]]] = {"edges": ("edge", np.array(edges))}
+    variables: dict[str, tuple[str, NDArray[Any]]] = {
+        "edges": ("edge", np.array(edges))
+    }
     for name, layout in outcome.tables.items():
-        empty = {c: np.empty(0, float if c in layout.reals else int) for c in outcome.columns(name)}
+        empty = {
+            c: np.empty(0, float if c in layout.reals else int)
+            for c in outcome.columns(name)
+        }
         rows = added(tables.get(name) or empty, layout.keys, outcome.sums(name))
-        variables |= {f"{name}_{column}": (name, values) for column, values in rows.items()}
+        variables |= {
+            f"{name}_{column}": (name, values) for column, values in rows.items()
+        }
     part = {name: variables[f"part_{name}"][1] for name in outcome.columns("part")}
     totals = added(part, ("bin",), outcome.sums("part"))
     for name in outcome.sums("part"):

@@ -9,7 +9,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._lib.arguments import BOOLEAN, OneOf, OrNone, Whole, digits, numbers_of, shown, switch
+from .._lib.arguments import (
+    BOOLEAN,
+    OneOf,
+    OrNone,
+    Whole,
+    digits,
+    numbers_of,
+    shown,
+    switch,
+)
 from .._lib.arrays import Floats
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
 from .._lib.progress import is_shown
@@ -26,13 +35,18 @@ from .validation import check_ids, scan
 
 _log = logging.getLogger(__name__)
 _SAME = 5e-7  # relative difference of scores that is taken for rounding, of single precision too
-_FEWEST_BINS, _MOST_BINS, _ITEMS_IN_BIN = 20, 1000, 10  # default number of bins
+# default number of bins
+_FEWEST_BINS = 20
+_MOST_BINS = 1000
+_ITEMS_IN_BIN = 10
 _FOLDS = 10  # folds from ids
 _OWN_GROUPS = 50  # items from which on not every one may be a group of its own
 _MOST_JOINT = 4_000_000  # joint cells, of about 100 bytes each
 _AUTO_BYTES = 64_000_000  # most memory for joint cells by default
 _LEAKAGE = -6.0  # honest scores stay above this z
-_TOLD, _APART = 20, 10.0  # events that determine a rate; factor between rates and scores
+# events that determine a rate; factor between rates and scores
+_TOLD = 20
+_APART = 10.0
 _DIGITS = 1e-4  # largest relative rounding error of the variation about a bin's mean
 
 
@@ -100,9 +114,13 @@ def summarize(
     OrNone(OneOf(*_EQUAL))(equal, "equal", StatisticsError)
     folds = OrNone(Whole(0, MOST_FOLDS))(folds, "folds", StatisticsError)
     if folds == 1:
-        raise StatisticsError(f"folds=1 must be 0 or a whole number from 2 to {MOST_FOLDS}")
+        raise StatisticsError(
+            f"folds=1 must be 0 or a whole number from 2 to {MOST_FOLDS}"
+        )
     if isinstance(joint, str) and joint != "auto":
-        raise StatisticsError(f"joint={shown(joint)} must be 'auto', True, False or a whole number")
+        raise StatisticsError(
+            f"joint={shown(joint)} must be 'auto', True, False or a whole number"
+        )
     if not isinstance(joint, str):
         rule = switch if isinstance(joint, BOOLEAN) else Whole(1)
         joint = rule(joint, "joint", StatisticsError)
@@ -120,13 +138,19 @@ def summarize(
 
 
 def _cut_points(edges: ArrayLike) -> Floats:
-    cuts = numbers_of(edges, "edges", StatisticsError, "the interior cut points of the bins")
+    cuts = numbers_of(
+        edges, "edges", StatisticsError, "the interior cut points of the bins"
+    )
     if cuts.ndim != 1 or not np.isfinite(cuts).all():
-        raise StatisticsError("edges must be one row and must be finite: outer bins are open")
+        raise StatisticsError(
+            "edges must be one row and must be finite: outer bins are open"
+        )
     for low, high in pairwise(cuts.tolist()):
         if low >= high:
             pair = f"{digits(low)} and {digits(high)}"
-            raise StatisticsError(f"edges must increase strictly, and {pair} follow each other")
+            raise StatisticsError(
+                f"edges must increase strictly, and {pair} follow each other"
+            )
     return cuts
 
 
@@ -136,12 +160,17 @@ def totals_of(
     on_leakage: str = "raise", progress: bool | None = None,
 ) -> Statistics:  # fmt: skip
     """Statistics as `summarize` returns them, also for items that an existing fit scores."""
-    outcome, progress = OUTCOMES[items.kind], is_shown(progress)
+    outcome = OUTCOMES[items.kind]
+    progress = is_shown(progress)
     if equal not in (None, "items", *(outcome.observed,) * outcome.whole):
         raise ItemsError(
             f"items with {outcome.words.outcomes} have no {equal}: leave out equal={equal!r}"
         )
-    most = _AUTO_BYTES // (8 * len(outcome.columns("joint"))) if joint == "auto" else int(joint)
+    most = (
+        _AUTO_BYTES // (8 * len(outcome.columns("joint")))
+        if joint == "auto"
+        else int(joint)
+    )
     most = _MOST_JOINT if joint is True else most
     rule = _fold_rule(items, folds)
     # ids and folds of any type are not read unless they are used
@@ -153,7 +182,9 @@ def totals_of(
     if any(table["n"].sum() != n for table in tables.values() if table):
         raise StatisticsError("the table changed while it was read: summarize again")
     _check_joint(tables, items, most, must=joint != "auto")
-    stats = from_tables(tables, labels, cuts, _attrs(items, rule, folds, tables["part"]))
+    stats = from_tables(
+        tables, labels, cuts, _attrs(items, rule, folds, tables["part"])
+    )
     if (days := len(stats.days)) > 4000:
         raise ItemsError(
             f"column {items.date!r} has {days:,} days, more than the 4,000 that statistics keep "
@@ -172,14 +203,18 @@ def _fold_rule(items: Items, folds: int | None) -> Folds:
     """The rule that puts items into folds."""
     if items.cluster is not None:
         if folds is not None and folds > BLOCKS:
-            raise StatisticsError(f"folds={folds} of clusters are at most {BLOCKS}: give fewer")
+            raise StatisticsError(
+                f"folds={folds} of clusters are at most {BLOCKS}: give fewer"
+            )
         return Folds("cluster", BLOCKS)
     if folds is None and items.fold is not None:
         return Folds("column", MOST_FOLDS)
     if folds == 0 or (folds is None and items.id is None):
         return Folds("none", 1)
     if items.fold is not None:
-        raise StatisticsError(f"the items have folds in column {items.fold!r}: leave out folds=")
+        raise StatisticsError(
+            f"the items have folds in column {items.fold!r}: leave out folds="
+        )
     if items.id is None:
         return Folds("item", folds or 1)
     ids = open_table(items.source, list(items.roles.values()))[items.id].type()
@@ -196,8 +231,10 @@ def _fold_rule(items: Items, folds: int | None) -> Folds:
 def _choose(reader: Grouped | Local, asked: int | None, equal: str | None) -> Floats:
     """Edges of bins of equal weight, from one or two grouped passes over a fine grid."""
     weight = None if equal == "items" else equal
-    grid, scores = binning.FIRST_GRID, reader.weights(binning.FIRST_GRID, weight)
-    low, high = scores.score_min, scores.score_max
+    grid = binning.FIRST_GRID
+    scores = reader.weights(binning.FIRST_GRID, weight)
+    low = scores.score_min
+    high = scores.score_max
     if low == high:
         return np.empty(0)
     rounding_alone = high - low <= _SAME * max(abs(low), abs(high))
@@ -214,15 +251,21 @@ def _choose(reader: Grouped | Local, asked: int | None, equal: str | None) -> Fl
     bins = asked or min(_MOST_BINS, max(_FEWEST_BINS, number))
 
     def without_atoms() -> Floats:  # these have bins of their own
-        return np.where(np.isin(scores.cell, grid.cell(list(atoms))), 0.0, scores.weight)
+        return np.where(
+            np.isin(scores.cell, grid.cell(list(atoms))), 0.0, scores.weight
+        )
 
     weights = without_atoms()
     # with few items per bin finer cells do not make bins more equal
-    finer = binning.finer_grid(grid, scores.cell, weights, bins, coarse=1 / 16 if asked else 1 / 4)
+    finer = binning.finer_grid(
+        grid, scores.cell, weights, bins, coarse=1 / 16 if asked else 1 / 4
+    )
     if finer is not None:
-        grid, scores = finer, reader.weights(finer, weight)
+        grid = finer
+        scores = reader.weights(finer, weight)
         weights = without_atoms()
-    cells, weights = scores.cell[weights > 0], weights[weights > 0]
+    cells = scores.cell[weights > 0]
+    weights = weights[weights > 0]
     edges = binning.choose_edges(grid, cells, weights, bins, halve_ends=asked is None)
     if len(edges) + 1 < (asked or _FEWEST_BINS):
         warn_user(
@@ -236,7 +279,8 @@ def _choose(reader: Grouped | Local, asked: int | None, equal: str | None) -> Fl
 
 def _atoms(reader: Grouped | Local, scores: binning.Weights) -> dict[float, int]:
     """Scores that are atoms, with their numbers of items."""
-    grid, ends = binning.FIRST_GRID, OUTCOMES[reader.items.kind].ends
+    grid = binning.FIRST_GRID
+    ends = OUTCOMES[reader.items.kind].ends
     stand_out = binning.stand_out(scores.items, np.ones(len(scores.cell), dtype=bool))
     cells = scores.cell[stand_out | np.isin(scores.cell, grid.cell(ends))]
     least = binning.fewest_in_atom(int(scores.items.sum()))
@@ -250,7 +294,8 @@ def _check_joint(tables: dict[str, Any], items: Items, most: int, must: bool) ->
             f"there are more than {most:,} joint cells, or too many groups for their bins: ask for "
             "fewer bins=, allow more cells by joint=number, or leave out joint="
         )
-    cells, outcome = tables.get("joint", {}).get("value_cell", []), OUTCOMES[items.kind]
+    cells = tables.get("joint", {}).get("value_cell", [])
+    outcome = OUTCOMES[items.kind]
     if np.abs(cells).max(initial=0) < MOST_VALUE_CELL:
         return
     if must:
@@ -263,7 +308,9 @@ def _check_joint(tables: dict[str, Any], items: Items, most: int, must: bool) ->
     del tables["joint"]
 
 
-def _attrs(items: Items, rule: Folds, folds: int | None, part: binning.Columns) -> dict[str, Any]:
+def _attrs(
+    items: Items, rule: Folds, folds: int | None, part: binning.Columns
+) -> dict[str, Any]:
     """Attributes of statistics."""
     folds_by = {
         "none": 0,
@@ -292,7 +339,9 @@ def _check_groups(stats: Statistics) -> None:
 
 def _warn_of_atoms(stats: Statistics, items: Items) -> None:
     if atoms := stats.atoms.items():
-        shares = ", ".join(f"{n:,} of {stats.n_items:,} items have {digits(t)}" for t, n in atoms)
+        shares = ", ".join(
+            f"{n:,} of {stats.n_items:,} items have {digits(t)}" for t, n in atoms
+        )
         warn_user(
             f"column {items.score!r} has scores shared by many items, such as a default score: "
             f"{shares}. A fit gives each its own mean and variance, so that it does not bend the "
@@ -303,7 +352,8 @@ def _warn_of_atoms(stats: Statistics, items: Items) -> None:
 
 def _warn_of_scale(stats: Statistics, items: Items) -> None:
     """Warn of rates that are far from scores throughout, as where the exposure was forgotten."""
-    outcome, bins = OUTCOMES[items.kind], stats.cells("part")
+    outcome = OUTCOMES[items.kind]
+    bins = stats.cells("part")
     if items.score is None or not outcome.sizes_add or bins["score_min"].min() <= 0:
         return  # such scores are not rates
     fifth = (5 * (np.cumsum(bins["n"]) - 0.5 * bins["n"]) / bins["n"].sum()).astype(int)

@@ -18,7 +18,10 @@ from .items import CROSS, DAY, MARK, Items, is_group, is_label, key_roles
 from .sources import Rows, kind_of, open_rows, open_table, readable
 
 FOLDS = Bounds(
-    f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}", MOST_FOLDS - 1.0, 0.0, True
+    f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}",
+    MOST_FOLDS - 1.0,
+    0.0,
+    True,
 )
 # types of numbers, labels and days, of DuckDB and of Arrow
 _WHOLE = r"(TINY|SMALL|BIG)INT|INTEGER|int\d+"
@@ -38,7 +41,9 @@ _NEEDS = {
 
 def bounds_of(role: str) -> Bounds | None:
     """Bounds of a role's numbers; None for roles of ids and labels."""
-    return ChainMap({"fold": FOLDS}, *(kind.bounds for kind in OUTCOMES.values())).get(role)
+    return ChainMap({"fold": FOLDS}, *(kind.bounds for kind in OUTCOMES.values())).get(
+        role
+    )
 
 
 def numbers(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,9 +58,13 @@ def _read(role: str, column: Any) -> Any:
         exact = dtype.is_integer() or dtype.is_boolean() or not rule.whole
         return value if exact else functions()["near_whole"](value)
     if role == "id":  # only the remainder matters for folds, so no id is too large
-        return (column % FOLD_PRIME if dtype.is_unsigned_integer() else column).cast("int64")
+        return (column % FOLD_PRIME if dtype.is_unsigned_integer() else column).cast(
+            "int64"
+        )
     if dtype.is_boolean():
-        return column.ifelse("true", "false")  # engines spell true and false differently
+        return column.ifelse(
+            "true", "false"
+        )  # engines spell true and false differently
     return (column.cast("date") if dtype.is_temporal() else column).cast("string")
 
 
@@ -69,21 +78,31 @@ class PlainRows:
     @property
     def columns(self) -> list[str]:
         """The roles, and the role of joined groups."""
-        return list(dict.fromkeys([*self.roles, *["group"] * bool(key_roles(self.roles))]))
+        return list(
+            dict.fromkeys([*self.roles, *["group"] * bool(key_roles(self.roles))])
+        )
 
     def batches(self, columns: Sequence[str], size: int) -> Iterator[Any]:
         """Arrow record batches of some roles, of at most `size` rows."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        parts = {role: [role] for role in self.roles} | {"group": [*key_roles(self.roles)]}
-        needed = {role: self.roles[role] for column in columns for role in parts[column]}
+        parts = {role: [role] for role in self.roles} | {
+            "group": [*key_roles(self.roles)]
+        }
+        needed = {
+            role: self.roles[role] for column in columns for role in parts[column]
+        }
         for batch in self.rows.batches([*needed.values()], size):
-            arrays = {role: self._as_read(role, batch[name]) for role, name in needed.items()}
+            arrays = {
+                role: self._as_read(role, batch[name]) for role, name in needed.items()
+            }
             if "group" in columns:
                 levels = [arrays[role] for role in parts["group"]]
                 arrays["group"] = pc.binary_join_element_wise(*levels, CROSS)
-            yield pa.RecordBatch.from_arrays([arrays[role] for role in columns], names=columns)
+            yield pa.RecordBatch.from_arrays(
+                [arrays[role] for role in columns], names=columns
+            )
 
     def _as_read(self, role: str, values: Any) -> Any:
         import pyarrow as pa
@@ -109,7 +128,9 @@ def _are_plain(items: Items, rows: Rows) -> bool:
     """Return True if all types are right for their roles and read as they are."""
     forms = {"id": _WHOLE, "date": _DAY}
     return all(
-        re.fullmatch(_NUMBER if bounds_of(role) else forms.get(role, _LABEL), rows.types[name])
+        re.fullmatch(
+            _NUMBER if bounds_of(role) else forms.get(role, _LABEL), rows.types[name]
+        )
         for role, name in items.roles.items()
     )
 
@@ -117,7 +138,11 @@ def _are_plain(items: Items, rows: Rows) -> bool:
 def with_group(table: Any) -> Any:
     """The table, with dates and columns of groups joined to one column, ``group``."""
     labels = [table[role] for role in key_roles({name: name for name in table.columns})]
-    return table.mutate(group=reduce(lambda a, b: a + CROSS + b, labels)) if labels else table
+    return (
+        table.mutate(group=reduce(lambda a, b: a + CROSS + b, labels))
+        if labels
+        else table
+    )
 
 
 def read(items: Items) -> Any:
@@ -125,18 +150,25 @@ def read(items: Items) -> Any:
     table = open_table(items.source, list(items.roles.values()))
     with readable(items.source):
         check_types(items, table)
-        return table.select(**numbers({role: table[name] for role, name in items.roles.items()}))
+        return table.select(
+            **numbers({role: table[name] for role, name in items.roles.items()})
+        )
 
 
 def scan(items: Items, progress: bool = True) -> tuple[int, Any]:
     """Validate items in one pass; returns their number, and their table with labels joined."""
-    outcome, table = OUTCOMES[items.kind], read(items)
+    outcome = OUTCOMES[items.kind]
+    table = read(items)
     with phase("checking items", enabled=progress), readable(items.source):
         problems = list(_problems_of(table, items.roles, outcome))
-        totals = {f"{k}": p.condition.sum().fill_null(0) for k, p in enumerate(problems)}
+        totals = {
+            f"{k}": p.condition.sum().fill_null(0) for k, p in enumerate(problems)
+        }
         if items.has_outcomes:
             y = table[outcome.observed]
-            totals["y"] = (y.abs() <= outcome.validity.outcome.largest).ifelse(y, 0.0).sum()
+            totals["y"] = (
+                (y.abs() <= outcome.validity.outcome.largest).ifelse(y, 0.0).sum()
+            )
         (sums,) = table.aggregate(n=table.count(), **totals).to_pyarrow().to_pylist()
         if not (n := sums["n"]):
             raise ItemsError(_no_rows(items))
@@ -156,15 +188,22 @@ class _Problem(NamedTuple):
     what: str  # description of the values, such as "negative"
 
 
-def _problems_of(table: Any, roles: Mapping[str, str], outcome: Outcome) -> Iterator[_Problem]:
+def _problems_of(
+    table: Any, roles: Mapping[str, str], outcome: Outcome
+) -> Iterator[_Problem]:
     """All possible problems of a row."""
     for role, column in roles.items():
-        rule, value = bounds_of(role), table[role]
+        rule = bounds_of(role)
+        value = table[role]
         crossed = len(key_roles(roles)) > 1
-        conditions = _bad_numbers(rule, value) if rule else _bad_labels(role, value, crossed)
+        conditions = (
+            _bad_numbers(rule, value) if rule else _bad_labels(role, value, crossed)
+        )
         for condition, what in conditions:
             yield _Problem(condition, role, column, what)
-    pair, y, x = outcome.validity, outcome.observed, outcome.size
+    pair = outcome.validity
+    y = outcome.observed
+    x = outcome.size
     if pair.conflict and y in roles:
         (count, *_), (size, missing, infinite) = _finite(table[y]), _finite(table[x])
         conflict = pair.conflict(count, size) & ~(missing | infinite)
@@ -215,7 +254,9 @@ def _describe(raw: Any, problem: _Problem, bad: int, n: int) -> str:
         shown = f" ({', '.join(texts)}{', ...' * (len(lowest) == _SHOWN)})"
     verb, rows = ("is", "this row") if bad == 1 else ("are", "these rows")
     counted = f"column {problem.column!r}: {bad:,} of {n:,} row{'s' * (n != 1)} {verb}"
-    return f"{counted} {problem.what}{shown}; {_needs(problem.role)}: fix or drop {rows}"
+    return (
+        f"{counted} {problem.what}{shown}; {_needs(problem.role)}: fix or drop {rows}"
+    )
 
 
 # pandas has floats where whole numbers are missing
@@ -252,9 +293,12 @@ def check_types(items: Items, table: Any) -> None:
 
 def _wrong_type(role: str, dtype: Any) -> str:
     """The type of a column in words, if it does not suit its role; else nothing."""
-    rule, text = bounds_of(role), dtype.is_string() or dtype.is_null()
+    rule = bounds_of(role)
+    text = dtype.is_string() or dtype.is_null()
     if role == "date":
-        right = text or dtype.is_date() or (dtype.is_timestamp() and dtype.timezone is None)
+        right = (
+            text or dtype.is_date() or (dtype.is_timestamp() and dtype.timezone is None)
+        )
     elif rule is None:
         right = text or dtype.is_integer() or (is_label(role) and dtype.is_boolean())
     elif dtype.is_boolean():

@@ -14,7 +14,13 @@ from ..data.items import Items, check_outcomes
 from ..families.scales import LARGEST
 from ..inference.results import Fit
 from ..posterior.curves import items_at_once
-from ..posterior.item_columns import Columns, ThetaMixture, in_chunks, read_items, select
+from ..posterior.item_columns import (
+    Columns,
+    ThetaMixture,
+    in_chunks,
+    read_items,
+    select,
+)
 from ..posterior.predictive import Posterior, posterior_of
 
 _AT_ONCE = 5000  # items whose posteriors are held at once by a thread, at most
@@ -43,13 +49,18 @@ class DecisionItems:
         **extra: Floats,
     ) -> Floats:
         """Return rows of an answer on each posterior, (rows, n); it reads `extra` columns too."""
-        step, columns = min(_AT_ONCE, items_at_once(self.fit)), {**self.columns, **extra}
+        step = min(_AT_ONCE, items_at_once(self.fit))
+        columns = {**self.columns, **extra}
         theta = self.posterior.theta
-        return in_chunks(lambda part: answer(part, theta(part)), step, columns, title, progress)
+        return in_chunks(
+            lambda part: answer(part, theta(part)), step, columns, title, progress
+        )
 
     def subset(self, chosen: Ints) -> "DecisionItems":
         """Return some of the items."""
-        return replace(self, columns=select(self.columns, chosen), index=self.index[chosen])
+        return replace(
+            self, columns=select(self.columns, chosen), index=self.index[chosen]
+        )
 
     def numbers(self, values: ArrayLike, name: str, least: float = -np.inf) -> Floats:
         """Return numbers > `least`, (n,), from one number for all items, or one for each."""
@@ -62,7 +73,9 @@ class DecisionItems:
         bad = ~((np.abs(array) <= LARGEST) & (array > least))
         if bad.any():
             bound = f"{'' if least == -np.inf else f' and > {least:g}'}, up to {LARGEST:g} in size"
-            raise FitError(f"{name} must be finite{bound}, not {digits(array[bad].flat[0])}")
+            raise FitError(
+                f"{name} must be finite{bound}, not {digits(array[bad].flat[0])}"
+            )
         return np.array(np.broadcast_to(array, shape))
 
 
@@ -72,7 +85,9 @@ def read_decision(
     """Read and check the items of a decision, and further columns of their table."""
     posterior = posterior_of(fit)
     check_outcomes(items)
-    columns, labels = read_items(fit, items, [*([items.id] if items.id else []), *also], progress)
+    columns, labels = read_items(
+        fit, items, [*([items.id] if items.id else []), *also], progress
+    )
     index: pd.Index = pd.RangeIndex(len(columns["score"]))
     if items.id:
         index = pd.Index(labels[items.id], name=items.id)
@@ -119,7 +134,9 @@ def probability_above(
 
     cut = decision.numbers(threshold, "threshold")
     [probability] = decision.answers("probabilities", above, progress, threshold=cut)
-    return pd.Series(np.clip(probability, 0.0, 1.0), decision.index, name="probability_above")
+    return pd.Series(
+        np.clip(probability, 0.0, 1.0), decision.index, name="probability_above"
+    )
 
 
 def expected_loss(
@@ -153,7 +170,8 @@ def expected_loss(
     >>> list(loss.columns)
     ['loss_if_chosen', 'loss_if_not', 'choose']
     """
-    cost_above, cost_below = _COST(cost_above, "cost_above"), _COST(cost_below, "cost_below")
+    cost_above = _COST(cost_above, "cost_above")
+    cost_below = _COST(cost_below, "cost_below")
     decision = read_decision(fit, items, progress)
     family = decision.posterior.family
 
@@ -162,7 +180,8 @@ def expected_loss(
         arguments = np.broadcast_arrays(cut, theta.a, theta.b)
         difference = family.mean(*arguments[1:]) - cut
         # the smaller loss is computed and the larger is a sum, so that nothing cancels
-        above, smaller = difference > 0, np.empty(difference.shape)
+        above = difference > 0
+        smaller = np.empty(difference.shape)
         for mask, loss in ((above, family.shortfall), (~above, family.excess)):
             smaller[mask] = loss(*(x[mask] for x in arguments))
         larger = smaller + np.abs(difference)
@@ -172,8 +191,13 @@ def expected_loss(
 
     cut = decision.numbers(threshold, "threshold")
     short, over = decision.answers("expected losses", losses, progress, threshold=cut)
-    chosen, not_chosen = cost_below * short, cost_above * over
-    table = {"loss_if_chosen": chosen, "loss_if_not": not_chosen, "choose": chosen < not_chosen}
+    chosen = cost_below * short
+    not_chosen = cost_above * over
+    table = {
+        "loss_if_chosen": chosen,
+        "loss_if_not": not_chosen,
+        "choose": chosen < not_chosen,
+    }
     return pd.DataFrame(table, index=decision.index)
 
 
@@ -217,12 +241,16 @@ def value_of_exposure(
         extra["threshold"] = decision.numbers(threshold, "threshold")
 
     def gains(columns: Columns, theta: ThetaMixture) -> list[Floats]:
-        theta, more = theta.listed(family), columns["more"]
-        means, variances = family.mean(theta.a, theta.b), family.variance(theta.a, theta.b)
+        theta = theta.listed(family)
+        more = columns["more"]
+        means = family.mean(theta.a, theta.b)
+        variances = family.variance(theta.a, theta.b)
         mean = theta.average(means)
         variance = theta.average(variances) + theta.average((means - mean) ** 2)
         if theta.weight is None:
-            after = variance / (1.0 + family.outcome.forms.response(more, mean, variance))
+            after = variance / (
+                1.0 + family.outcome.forms.response(more, mean, variance)
+            )
         else:
             after = family.expected_variance(theta, more)
         rows = [np.sqrt(variance), np.sqrt(after)]
@@ -231,7 +259,9 @@ def value_of_exposure(
             if theta.weight is None and len(theta.a) > _FEW:
                 draws = np.arange(_FEW) * len(theta.a) // _FEW
                 coarse = ThetaMixture(theta.a[draws], theta.b[draws])
-            rows.append(family.value_of_outcome(theta, coarse, more, columns["threshold"]))
+            rows.append(
+                family.value_of_outcome(theta, coarse, more, columns["threshold"])
+            )
         return rows
 
     rows = decision.answers("value of exposure", gains, progress, **extra)

@@ -36,7 +36,9 @@ _BLOCK = 512  # items that share random numbers
 _MOST = 1024  # draws of a block of items that are made at once
 _HELD = 4_000_000  # draws of items that are ranked at once
 _SCREENING = 100  # draws that screen items
-_NEGLIGIBLE = 1e-3  # probability, as a share of k, of the items that screening leaves out
+_NEGLIGIBLE = (
+    1e-3  # probability, as a share of k, of the items that screening leaves out
+)
 _TOTALS = 50  # totals at once
 _DRAWS = 20_000  # joint draws for totals of few items
 _FEW = 10  # items from which on the cumulants give the shape
@@ -49,9 +51,14 @@ class _Block:
     """Items whose next draws come from random numbers of their own."""
 
     def __init__(self, items: DecisionItems, number: int, seed: int) -> None:
-        self._columns = select(items.columns, slice(number * _BLOCK, (number + 1) * _BLOCK))
-        self._posterior, self._n = items.posterior, len(self._columns["score"])
-        self._rngs = tuple(np.random.default_rng([seed, stream, number]) for stream in range(3))
+        self._columns = select(
+            items.columns, slice(number * _BLOCK, (number + 1) * _BLOCK)
+        )
+        self._posterior = items.posterior
+        self._n = len(self._columns["score"])
+        self._rngs = tuple(
+            np.random.default_rng([seed, stream, number]) for stream in range(3)
+        )
 
     def draw(self, curves: Ints) -> tuple[Floats, Floats, Floats]:
         """Return draws on the scale of the family, (draws, n), and theta's parameters."""
@@ -72,7 +79,8 @@ def _joint_draws(
     items: DecisionItems, number: int, seed: int, progress: bool | None = False
 ) -> tuple[Floats, Ints]:
     """Return draws of theta of all items, (draws, n), and the draws of the curves they use."""
-    theta, least = np.empty((number, len(items))), NEAR_ZERO if items.fit.prior.zero else 0.0
+    theta = np.empty((number, len(items)))
+    least = NEAR_ZERO if items.fit.prior.zero else 0.0
     curves = _curve_numbers(items.fit, number, seed)
 
     def draw(part: slice) -> None:
@@ -88,7 +96,12 @@ def _joint_draws(
 
 
 def thompson_draws(
-    fit: Fit, items: Items, draws: int = 1, *, seed: int = 0, progress: bool | None = None
+    fit: Fit,
+    items: Items,
+    draws: int = 1,
+    *,
+    seed: int = 0,
+    progress: bool | None = None,
 ) -> xr.DataArray:
     """Draw theta of every item given score and outcome, for Thompson sampling.
 
@@ -114,10 +127,13 @@ def thompson_draws(
     >>> dict(theta.sizes), bool((theta > 0).all())
     ({'draw': 3, 'item': 4000}, True)
     """
-    draws, seed = rules.DRAWS(draws, "draws"), SEED(seed, "seed")
+    draws = rules.DRAWS(draws, "draws")
+    seed = SEED(seed, "seed")
     decision = read_decision(fit, items, progress)
     what = f"{draws:,} draws of {len(decision):,} items"
-    rules.refuse_beyond_memory(8.0 * draws * len(decision), what, "ask for fewer of one of them")
+    rules.refuse_beyond_memory(
+        8.0 * draws * len(decision), what, "ask for fewer of one of them"
+    )
     theta, curves = _joint_draws(decision, draws, seed, progress)
     index = decision.index.to_numpy()
     coords = {"draw": np.arange(draws), "curve": ("draw", curves), "item": index}
@@ -158,7 +174,8 @@ def probability_best(
     >>> float(top["probability"].sum().round(3))
     10.0
     """
-    k, draws = Whole(1)(k, "k"), Whole(2, rules.MOST_DRAWS)(draws, "draws")
+    k = Whole(1)(k, "k")
+    draws = Whole(2, rules.MOST_DRAWS)(draws, "draws")
     seed = SEED(seed, "seed")
     decision = read_decision(fit, items, progress)
     if k >= len(decision):
@@ -176,15 +193,19 @@ def _top(
     items: DecisionItems, size: int, seed: int, curves: Ints, progress: bool | None
 ) -> tuple[Floats, Floats]:
     """Return probabilities to be among the `size` largest, which sum to it, and their errors."""
-    n, number = len(items), len(curves)
+    n = len(items)
+    number = len(curves)
     blocks = [_Block(items, block, seed) for block in range(-(-n // _BLOCK))]
-    sums, step = np.zeros((2, n)), max(1, _HELD // n)  # of probabilities and of their squares
+    # of probabilities and of their squares
+    sums = np.zeros((2, n))
+    step = max(1, _HELD // n)
     for rows in parts("probability of being best", number, step, progress, "draws"):
         drawings = ordered_map(methodcaller("draw", curves[rows]), blocks)
         drawn, a, b = (np.hstack(arrays) for arrays in zip(*drawings, strict=True))
         # the k-th largest of the others: of an item among the k, it is the one that follows
         order = np.partition(drawn, [n - size - 1, n - size], axis=1)
-        following, last = order[:, [n - size - 1]], order[:, [n - size]]
+        following = order[:, [n - size - 1]]
+        last = order[:, [n - size]]
         rivals = np.where(drawn >= last, following, last)
         probability = items.posterior.family.above_drawn(rivals, a, b)
         sums += probability.sum(axis=0), (probability**2).sum(axis=0)
@@ -245,18 +266,26 @@ def total(
     >>> list(clicks.columns)
     ['items', 'mean', 'sd', 'sd_curves', 'q05', 'q95']
     """
-    items, mean = check_outcomes(items, "items"), switch(mean, "mean")
+    items = check_outcomes(items, "items")
+    mean = switch(mean, "mean")
     threshold = OrNone(Real())(threshold, "threshold")
-    probs, outcome = probabilities(quantiles), OUTCOMES[items.kind]
-    if isinstance(weights, str) and weights in ("exposure", outcome.size) and outcome.sizes_add:
+    probs = probabilities(quantiles)
+    outcome = OUTCOMES[items.kind]
+    if (
+        isinstance(weights, str)
+        and weights in ("exposure", outcome.size)
+        and outcome.sizes_add
+    ):
         weights = items.roles[outcome.size]
     columns = [column for column in (weights, by) if isinstance(column, str)]
     decision = read_decision(fit, items, progress, columns)
     weight, (code, labels) = _weights(decision, weights), _labels(decision, by)
     if mean:
         weight = _normalised(weight, code, labels)
-    sizes, order = np.bincount(code, minlength=len(labels)), np.argsort(code, kind="stable")
-    ends, blocks = np.append(0, np.cumsum(sizes)), []
+    sizes = np.bincount(code, minlength=len(labels))
+    order = np.argsort(code, kind="stable")
+    ends = np.append(0, np.cumsum(sizes))
+    blocks = []
     for totals in parts("totals", len(sizes), _TOTALS, progress, "totals"):
         chosen = order[ends[totals.start] : ends[totals.stop]]
         part = decision.subset(chosen), weight[chosen], sizes[totals]
@@ -279,7 +308,9 @@ def _weights(decision: DecisionItems, weights: str | ArrayLike | None) -> Floats
     return decision.numbers(decision.labels[weights], f"weights={weights!r}")
 
 
-def _labels(decision: DecisionItems, by: str | ArrayLike | None) -> tuple[Ints, pd.Index]:
+def _labels(
+    decision: DecisionItems, by: str | ArrayLike | None
+) -> tuple[Ints, pd.Index]:
     """Return the number of each item's total, and the labels of the totals."""
     n = len(decision)
     if by is None:
@@ -288,7 +319,8 @@ def _labels(decision: DecisionItems, by: str | ArrayLike | None) -> tuple[Ints, 
     try:
         code, labels = pd.factorize(pd.Series(values), sort=True, use_na_sentinel=False)
     except (TypeError, ValueError):  # of lists in a list, and of tables
-        code, labels = np.empty(0, dtype=np.int64), pd.Index([])
+        code = np.empty(0, dtype=np.int64)
+        labels = pd.Index([])
     if len(code) != n:
         need = f"the name of a column, or one label for each of {n:,} items"
         raise FitError(f"by={shown(by)} must be {need}")
@@ -311,7 +343,11 @@ def _normalised(weight: Floats, code: Ints, labels: pd.Index) -> Floats:
 
 
 def _distributions(
-    items: DecisionItems, weight: Floats, sizes: Ints, probs: Sequence[float], cut: float | None
+    items: DecisionItems,
+    weight: Floats,
+    sizes: Ints,
+    probs: Sequence[float],
+    cut: float | None,
 ) -> Floats:
     """Return mean, sd, sd from the curves, quantiles and P(total > cut), (rows, totals)."""
     code = np.repeat(np.arange(len(sizes)), sizes)
@@ -321,7 +357,8 @@ def _distributions(
         return [m * weight[rows] ** r for r, m in enumerate(by_item)]
 
     mean, variance, third = summed(items.fit, weight, code, len(sizes), moments)
-    shared, sd = mean.var(axis=0), np.sqrt(variance)
+    shared = mean.var(axis=0)
+    sd = np.sqrt(variance)
     rows = [mean.mean(axis=0), np.sqrt(shared + variance.mean(axis=0)), np.sqrt(shared)]
     skew = np.divide(third, sd**3, out=np.zeros(sd.shape), where=sd > 0.0)
     law = np.stack([mean, sd, skew])
@@ -347,17 +384,22 @@ def _below(law: Floats, cut: Floats | float) -> Floats:
     mean, sd, skew = law
     certain = sd <= 0.0  # all weights are 0
     z = (cut - mean) / np.where(certain, 1.0, sd)
-    return np.asarray(np.where(certain, mean <= cut, pearson3_cdf(z, skew)).mean(axis=0))
+    return np.asarray(
+        np.where(certain, mean <= cut, pearson3_cdf(z, skew)).mean(axis=0)
+    )
 
 
 def _quantile(law: Floats, prob: float) -> Floats:
     """Return the quantile of each total, between those given single draws."""
     mean, sd, skew = law
-    by_draw, margin = mean + sd * pearson3_quantile(prob, skew), _CLOSE * sd.max(axis=0)
+    by_draw = mean + sd * pearson3_quantile(prob, skew)
+    margin = _CLOSE * sd.max(axis=0)
     ends = by_draw.min(axis=0) - margin, by_draw.max(axis=0) + margin
 
     def excess(place: Floats, total: Ints) -> Floats:
         return _below(law[:, :, total], place) - prob
 
-    root = find_root(excess, ends, args=(np.arange(len(margin)),), tolerances={"fatol": _EXACT})
+    root = find_root(
+        excess, ends, args=(np.arange(len(margin)),), tolerances={"fatol": _EXACT}
+    )
     return np.where(margin > 0.0, root.x, ends[0])

@@ -24,12 +24,19 @@ from .poisson_gamma import columns, draw_log_gamma, histogram, rising
 from .priors import Beta, BetaMixture
 from .row_sums import Columns, Ragged, RowSums
 from .scales import EXACT_COUNTS
-from .special_functions import beta_binomial_cdf, beta_kernel, beta_tail, log_beta_binomial
+from .special_functions import (
+    beta_binomial_cdf,
+    beta_kernel,
+    beta_tail,
+    log_beta_binomial,
+)
 
 BETA = FAMILIES["Beta"]
 _FAR = 600.0  # logits of draws beyond which tails are those of a power of the odds
 _NO_SPREAD = 1e15  # a + b beyond which theta does not vary
-_LEAST_SIZE, _LEAST_SHAPE = 1e-100, 1e-300  # of a Beta with theta at 0 or 1, which can be drawn
+# of a Beta with theta at 0 or 1, which can be drawn
+_LEAST_SIZE = 1e-100
+_LEAST_SHAPE = 1e-300
 _TAIL = 20.0  # extent of a grid of further successes, in Gamma tails
 _SUMS = {
     "successes": ("n", "sum_y", "sum_y2", "sum_y3"),
@@ -64,7 +71,9 @@ class BetaRows(RowSums):
     total: Floats  # (rows,): sum of successes
     failures: Floats  # (rows,): and of failures
     constant: Floats  # (rows,): sum of log (n choose y), which makes a log probability
-    spread: Floats  # (rows,): variance of the items' logits of the mean around the row's
+    spread: (
+        Floats  # (rows,): variance of the items' logits of the mean around the row's
+    )
 
     margins = ("trials", "failures", "successes")
     size_cell = "trials_cell"
@@ -75,7 +84,8 @@ class BetaRows(RowSums):
     def widened(xp: Any, location: Any, dispersion: Any, spread: Any) -> Pair:
         """Curves of theta over rows whose items' logits of the mean vary."""
         mu, complement = _shares(xp, location)
-        tilt, within = complement - mu, xp.exp(dispersion)
+        tilt = complement - mu
+        within = xp.exp(dispersion)
         bent = tilt * tilt * within / (1.0 + mu * complement * within)
         return location + 0.5 * spread * tilt, xp.log(within + spread * (1.0 + bent))
 
@@ -83,7 +93,9 @@ class BetaRows(RowSums):
     def log_probability(xp: Any, location: Any, dispersion: Any, *cells: Any) -> Any:
         """Log marginal of rows without spread."""
         total, failures, constant = cells[12:]
-        up, down = _softplus(xp, location), _softplus(xp, -location)  # -log(1 - mu), -log(mu)
+        # -log(1 - mu), -log(mu)
+        up = _softplus(xp, location)
+        down = _softplus(xp, -location)
         value = constant - total * down - failures * up
         value = value + rising(xp, xp.exp(dispersion - up), *cells[:4])
         value = value + rising(xp, xp.exp(dispersion - down), *cells[4:8])
@@ -96,13 +108,17 @@ class BetaRows(RowSums):
         trials = np.rint(over.sum(axis=-1) + (weight * excess).sum(axis=-1))
         # pairs of trials of one item, whose correlation is 1/(a + b + 1)
         pairs = (step * over).sum(axis=-1)
-        pairs = pairs + (weight * excess * (EXACT_COUNTS + 0.5 * (excess - 1.0))).sum(axis=-1)
+        pairs = pairs + (weight * excess * (EXACT_COUNTS + 0.5 * (excess - 1.0))).sum(
+            axis=-1
+        )
         share = 2.0 * pairs / np.maximum(trials * (trials - 1.0), 1.0)
         means = _shares(np, location)
         size = np.exp(-dispersion) / (means[0] * means[1])
         size = np.fmax((size + 1.0) / share - 1.0, _LEAST_SIZE)
         varies = size < _NO_SPREAD
-        shapes = (np.where(varies, np.fmax(size * mean, _LEAST_SHAPE), 1.0) for mean in means)
+        shapes = (
+            np.where(varies, np.fmax(size * mean, _LEAST_SHAPE), 1.0) for mean in means
+        )
         theta = np.where(varies, rng.beta(*shapes), means[0])
         return rng.binomial(trials.astype(np.int64), theta).astype(float)
 
@@ -110,12 +126,15 @@ class BetaRows(RowSums):
     def of(cls, rows: int, cells: Mapping[str, Columns]) -> "BetaRows":
         """Build from tables of cells with a column ``row``: joint cells, or the three margins."""
         joint = cells.get("joint")
-        sums = {name: columns(joint or cells[name], names) for name, names in _SUMS.items()}
+        sums = {
+            name: columns(joint or cells[name], names) for name, names in _SUMS.items()
+        }
         (of_y, log_y), (of_z, log_z), (of_n, log_n) = (
             histogram(rows, table) for table in sums.values()
         )
         total, failures = (
-            np.bincount(sums[name][0], sums[name][2], rows) for name in ("successes", "failures")
+            np.bincount(sums[name][0], sums[name][2], rows)
+            for name in ("successes", "failures")
         )
         constant = log_n - log_y - log_z
         return cls(*of_y, *of_z, *of_n, total, failures, constant, np.zeros(rows))
@@ -145,7 +164,9 @@ class BetaRows(RowSums):
             np.concatenate([(over - later)[fewer], weight]),
         )
 
-    def information(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats]:
+    def information(
+        self, location: Floats, dispersion: Floats
+    ) -> tuple[Floats, Floats]:
         """Lower bounds of the Fisher information of both curves, by row."""
         # of the best linear and quadratic functions of the successes (Godambe 1985): the latter is
         # (d Var(y)/dg)^2 over Var(y) and the second coefficient of Hahn's polynomials
@@ -153,7 +174,8 @@ class BetaRows(RowSums):
         averaged = self.widened(np, location, dispersion, self.spread)
         f, g = (curve[row] for curve in averaged)
         a, b = BETA.parameters(f, np.maximum(g, -BETA.bounds[1]), ARRAYS)
-        m, v = a + b, special.expit(f) * special.expit(-f)
+        m = a + b
+        v = special.expit(f) * special.expit(-f)
         of_location = n * v * ((m + 1.0) / (m + n))
         extra = (n - 1.0) / (m + 1.0)  # extra variance: Var(y) = n v (1 + extra)
         later = 2.0 * (n - 1.0) * ((a + 1.0) / (m + 2.0)) * ((b + 1.0) / (m + 2.0))
@@ -172,7 +194,8 @@ class BetaRows(RowSums):
 
     def level(self) -> tuple[float, float]:
         """Logit of the overall rate, and the prior's own level."""
-        successes, failures = self.total.sum() + 0.5, self.failures.sum() + 0.5
+        successes = self.total.sum() + 0.5
+        failures = self.failures.sum() + 0.5
         return float(np.log(successes) - np.log(failures)), self.dispersion_level[0]
 
     @property
@@ -190,15 +213,22 @@ class BinomialBeta(Family):
     name = "Beta"
     formulas = BETA
     outcome = OUTCOMES["binomial"]
-    prior, mixture, rows = Beta, BetaMixture, BetaRows
+    prior = Beta
+    mixture = BetaMixture
+    rows = BetaRows
     parameters = "a", "b"
 
     def to_curves(self, a: Any, b: Any) -> Pair:
-        log_a, log_b = np.log(a), np.log(b)
+        log_a = np.log(a)
+        log_b = np.log(b)
         return log_a - log_b, np.logaddexp(-log_a, -log_b)
 
-    def curve_variables(self, location: Floats, dispersion: Floats) -> dict[str, Floats]:
-        return super().curve_variables(location, dispersion) | {"log_odds_cv2": dispersion}
+    def curve_variables(
+        self, location: Floats, dispersion: Floats
+    ) -> dict[str, Floats]:
+        return super().curve_variables(location, dispersion) | {
+            "log_odds_cv2": dispersion
+        }
 
     def natural_moments(self, location: Any, dispersion: Any) -> Pair:
         mean = special.expit(location)
@@ -222,7 +252,9 @@ class BinomialBeta(Family):
         return beta_kernel(inside, 1.0 - inside, a, b) / (a + b)
 
     def draw(self, a: Floats, b: Floats, rngs: Generators) -> Floats:
-        others = tuple(rng.spawn(1)[0] for rng in rngs)  # the same for any number of rows
+        others = tuple(
+            rng.spawn(1)[0] for rng in rngs
+        )  # the same for any number of rows
         return draw_log_gamma(a, rngs) - draw_log_gamma(b, others)
 
     def natural(self, drawn: Floats) -> Floats:
@@ -242,18 +274,29 @@ class BinomialBeta(Family):
         tail = beta_binomial_cdf(np.clip(y - 1.0, 0.0, size), size, a, b)
         return np.where(y > size, 1.0, np.where(y > 0, tail, 0.0))
 
-    def simulate(self, location: Any, dispersion: Any, size: Any, rng: Generator) -> Floats:
-        theta = special.expit(self.draw(*self.to_parameters(location, dispersion), (rng, rng)))
+    def simulate(
+        self, location: Any, dispersion: Any, size: Any, rng: Generator
+    ) -> Floats:
+        theta = special.expit(
+            self.draw(*self.to_parameters(location, dispersion), (rng, rng))
+        )
         return rng.binomial(np.asarray(size).astype(np.int64), theta).astype(float)
 
-    def outcome_moments(self, a: Floats, b: Floats, size: Floats) -> tuple[Floats, Floats, Floats]:
+    def outcome_moments(
+        self, a: Floats, b: Floats, size: Floats
+    ) -> tuple[Floats, Floats, Floats]:
         total = a + b
         mean = size * (a / total)
         variance = mean * (b / total) * ((total + size) / (total + 1.0))
         return mean, np.sqrt(variance), _TAIL * (1.0 + size / total)
 
     def grid(
-        self, weight: Floats, a: Floats, b: Floats, size: Floats, most: Floats | float = np.inf
+        self,
+        weight: Floats,
+        a: Floats,
+        b: Floats,
+        size: Floats,
+        most: Floats | float = np.inf,
     ) -> tuple[Floats, Floats]:
         # what is rare is counted: the grid is finer near 0
         swap = (weight * (a / (a + b))).sum(axis=0) > 0.5

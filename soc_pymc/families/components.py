@@ -15,25 +15,45 @@ from scipy import special
 
 from .._lib.arrays import Floats
 from ..prior_table import ARRAYS, FAMILIES
-from .mixture_weights import FLOOR, LOWEST, Bounds, Grid, Law, Pair, WeightForms, between, bounds_of
+from .mixture_weights import (
+    FLOOR,
+    LOWEST,
+    Bounds,
+    Grid,
+    Law,
+    Pair,
+    WeightForms,
+    between,
+    bounds_of,
+)
 
 WIDTH = 0.3
 """Sd of a component in units of the base distribution's spread."""
 STEP = 0.35
 """Step between components: at 1.2 sd their equal mixture is flat to 1e-6."""
-_CORNER = 3.0  # spreads beyond which the function that widens the base distribution is linear
+_CORNER = (
+    3.0  # spreads beyond which the function that widens the base distribution is linear
+)
 # smallest and largest log shape of a base Gamma: locations far from 0 still differ by its spread
 _LOG_SHAPES = (-2.7, 35.0)
 # a Gamma of a wider logarithm has next to nothing in its lower tail: spread, and location below the
 # mean's logarithm, with which components reach down to 1e-6 of the mean and up to 150 times it
-_WIDEST_SPREAD, _FURTHEST_BELOW = 1.4, 3.8
+_WIDEST_SPREAD = 1.4
+_FURTHEST_BELOW = 3.8
 _UPPER = 0.05  # log of a share of a component below 0, from which on its log density is a line
 _SKEWED = 0.3  # increase of the largest spread of theta with that of its logarithm
-_FLOOR_SD, _FLOOR_POWER = 2.0, 3.0  # width, and power of theta, of the floor for heavy tails
+# width, and power of theta, of the floor for heavy tails
+_FLOOR_SD = 2.0
+_FLOOR_POWER = 3.0
 _LOGITS = 36.0  # largest logit of a mean that float64 tells from 1
-_LOG_SPREADS = (-230.0, 2.7)  # bounds of the second curve: spreads of logit theta are at most 21
+_LOG_SPREADS = (
+    -230.0,
+    2.7,
+)  # bounds of the second curve: spreads of logit theta are at most 21
 # Newton steps, and the largest change of a log weight in one, and in the last
-_TILTS, _MOST_TILT, _TILTED = 20, 2.0, 1e-12
+_TILTS = 20
+_MOST_TILT = 2.0
+_TILTED = 1e-12
 _FAINT = 1e-200  # weight that counts as 0
 # what rounding to the lattice below adds to the variance, in squared spreads: a 12th of a step's
 # square, twice where neither a nor b is far larger than the other
@@ -78,7 +98,9 @@ def inverse_trigamma(value: ArrayLike) -> Floats:
     return x
 
 
-def stretching(z: Floats, centre: ArrayLike = 0.0, corner: ArrayLike = _CORNER) -> Floats:
+def stretching(
+    z: Floats, centre: ArrayLike = 0.0, corner: ArrayLike = _CORNER
+) -> Floats:
     """z^2/2 to widen a Normal base distribution, but linear beyond `corner` around `centre`."""
     corner = np.asarray(corner)[..., None]
     x = np.abs(z - np.asarray(centre)[..., None]) / corner
@@ -90,7 +112,9 @@ class Components:
     """A family's components around base distributions from its curves."""
 
     law: Law
-    ends: tuple[float, float]  # of the positions, in units of the base distribution's spread
+    ends: tuple[
+        float, float
+    ]  # of the positions, in units of the base distribution's spread
     base: Callable[[Any, Any], Frame]  # of both curves
     # (location (n, R), variance (n, 1) or (n, R)) -> conjugate parameters
     parameters: Callable[[Floats, Floats], Pair]
@@ -119,22 +143,30 @@ class Components:
 
         The first function of families with a path is 0; a small share allows for `heavy` tails.
         """
-        z, ones = self.z, np.ones(len(start))
+        z = self.z
+        ones = np.ones(len(start))
         parameters = self.parameters(base.places(z), base.width()[:, None])
         parts = self.relative(base, parameters, z)
         arrays = np.zeros((4, len(start), len(z)))
         arrays[: len(parts.positions)] = parts.positions
-        centre, corner = 0.0 * ones, _CORNER * ones
-        if self.law.has_path:  # theta has a scale, at which both tails of its logarithm begin
+        centre = 0.0 * ones
+        corner = _CORNER * ones
+        if (
+            self.law.has_path
+        ):  # theta has a scale, at which both tails of its logarithm begin
             centre = (base.mean_curve - base.location) / base.spread
             corner = np.minimum(_CORNER, 2.0 / base.spread)
             far = np.log1p(np.abs(parts.mean) / (1.0 + np.exp(0.5 * start[:, [1]])))
-            shape = special.softmax(-0.5 * (z / _FLOOR_SD) ** 2 - _FLOOR_POWER * far, axis=1)
+            shape = special.softmax(
+                -0.5 * (z / _FLOOR_SD) ** 2 - _FLOOR_POWER * far, axis=1
+            )
             arrays[2] = FLOOR * shape if heavy else 0.0
         tilts = np.stack(np.broadcast_arrays(z, stretching(z, centre, corner)), axis=2)
         moments = np.stack([parts.mean, parts.variance])
         curves = np.column_stack([base.mean_curve, start[:, 1]])
-        bounds = bounds_of(self.law, curves, parts.unit, parts.middle, parts.reach, moments)
+        bounds = bounds_of(
+            self.law, curves, parts.unit, parts.middle, parts.reach, moments
+        )
         if self.log_pilot is not None:
             arrays[3] = self.log_pilot(base, z, start, parts, bounds)
         return WeightForms(self.law, bounds, arrays, tilts, functions, *moments)
@@ -160,10 +192,13 @@ def _gamma_parameters(location: Floats, variance: Floats) -> Pair:
 def _relative_gammas(base: Frame, parameters: Pair, z: Floats) -> Relative:
     shape, rate = parameters
     log_mean = np.log(shape) - np.log(rate) - base.mean_curve[:, None]
-    mean, ones = np.expm1(log_mean), np.ones(len(shape))
+    mean = np.expm1(log_mean)
+    ones = np.ones(len(shape))
     # means and variances of wide log-normals and Gammas are in their upper tails
     reach = base.spread * (1.0 + _SKEWED * base.spread**2)
-    return Relative(log_mean[None], mean, (1.0 + mean) ** 2 / shape, ones, 0.0 * ones, reach)
+    return Relative(
+        log_mean[None], mean, (1.0 + mean) ** 2 / shape, ones, 0.0 * ones, reach
+    )
 
 
 def reciprocal(values: Floats) -> Floats:
@@ -175,8 +210,10 @@ def _gamma_weights(
     mean_curve: Floats, spread_curve: Floats, path: Floats, grid: Grid, slopes: bool
 ) -> tuple[Floats, list[Floats]]:
     """Log weights of log-normals, and of Gamma(a) as Beta(a, A - a) Gamma(A), a component."""
-    place, inner = grid.base[0], grid.inner
-    cv2, a = np.exp(spread_curve), np.exp(-spread_curve)
+    place = grid.base[0]
+    inner = grid.inner
+    cv2 = np.exp(spread_curve)
+    a = np.exp(-spread_curve)
     variance = np.log1p(cv2) - np.log1p(inner)
     y = (place - (mean_curve - 0.5 * variance)) / variance
     square = y * y
@@ -209,7 +246,11 @@ GAMMAS = Components(
     parameters=_gamma_parameters,
     relative=_relative_gammas,
     zero=lambda shape: (shape, np.full(len(shape), 1e100)),
-    curvature=lambda y, n, v: (reciprocal(y), -reciprocal(n), 1.0 / (v + 1.0 / (y + 1.0))),
+    curvature=lambda y, n, v: (
+        reciprocal(y),
+        -reciprocal(n),
+        1.0 / (v + 1.0 / (y + 1.0)),
+    ),
 )
 
 
@@ -225,7 +266,9 @@ def value_frame(mean: ArrayLike, log_variance: ArrayLike) -> Frame:
 def _relative_normals(base: Frame, parameters: Pair, z: Floats) -> Relative:
     mean = ((base.location - base.mean_curve) / base.spread)[:, None] + z
     ones = np.ones(len(mean))
-    return Relative(mean[None], mean, np.full(mean.shape, WIDTH**2), base.spread, 0.0 * ones, ones)
+    return Relative(
+        mean[None], mean, np.full(mean.shape, WIDTH**2), base.spread, 0.0 * ones, ones
+    )
 
 
 def _normal_weights(
@@ -274,17 +317,23 @@ def success_frame(logit_mean: ArrayLike, log_odds_cv2: ArrayLike) -> Frame:
 def _beta_rise(frame: Frame) -> Floats:
     """Slope of the location, mu a psi'(a) + (1 - mu) b psi'(b), with mu = a / (a + b)."""
     a, b = betas_of_logit(frame.location, frame.spread**2)
-    successes, failures = a / (a + b), b / (a + b)
-    rise = successes * a * special.polygamma(1, a) + failures * b * special.polygamma(1, b)
+    successes = a / (a + b)
+    failures = b / (a + b)
+    rise = successes * a * special.polygamma(1, a) + failures * b * special.polygamma(
+        1, b
+    )
     return np.asarray(rise)
 
 
 def _relative_betas(base: Frame, parameters: Pair, z: Floats) -> Relative:
     a, b = parameters
-    middle_logit, logit = base.mean_curve[:, None], np.log(a) - np.log(b)
+    middle_logit = base.mean_curve[:, None]
+    logit = np.log(a) - np.log(b)
     gap = logit - middle_logit
     positions = np.stack([special.log_expit(logit), special.log_expit(-logit)])
-    log_middle = np.stack([special.log_expit(middle_logit), special.log_expit(-middle_logit)])
+    log_middle = np.stack(
+        [special.log_expit(middle_logit), special.log_expit(-middle_logit)]
+    )
     log_up, log_down = positions - log_middle
     # of two equal forms, the one whose exponentials are small
     mean = np.where(
@@ -305,7 +354,9 @@ def beta_weights(frame: Frame, z: Floats, curves: Floats) -> Floats:
     0.5 or more (0.012 at 0.3).
     """
     logit_mean, log_spread = curves.T
-    a, b = FAMILIES["Beta"].parameters(np.clip(logit_mean, -_LOGITS, _LOGITS), log_spread, ARRAYS)
+    a, b = FAMILIES["Beta"].parameters(
+        np.clip(logit_mean, -_LOGITS, _LOGITS), log_spread, ARRAYS
+    )
     step = (z[1] - z[0]) * frame.spread
     component = betas_of_logit(frame.location, (WIDTH**2 + _ROUNDED) * frame.spread**2)
     middle = special.psi(b) - special.psi(component[1])
@@ -323,15 +374,21 @@ def beta_weights(frame: Frame, z: Floats, curves: Floats) -> Floats:
     return weight
 
 
-def _on_lattice(a: Floats, b: Floats, centre: Floats, step: Floats, reach: int) -> Floats:
+def _on_lattice(
+    a: Floats, b: Floats, centre: Floats, step: Floats, reach: int
+) -> Floats:
     """Probabilities (n, 2 reach + 1) of log S, S ~ Beta(a, b), on a lattice around a centre."""
     edges = centre[:, None] + step[:, None] * (np.arange(-reach, reach) + 0.5)
-    b = np.maximum(b, 1e-300)  # of a component wider than the Beta: the limit, in which S is 1
+    b = np.maximum(
+        b, 1e-300
+    )  # of a component wider than the Beta: the limit, in which S is 1
     below = special.betainc(a[:, None], b[:, None], np.exp(np.minimum(edges, 0.0)))
     return np.diff(below, axis=1, prepend=0.0, append=1.0)
 
 
-def _log_pilot(frame: Frame, z: Floats, curves: Floats, parts: Relative, bounds: Bounds) -> Floats:
+def _log_pilot(
+    frame: Frame, z: Floats, curves: Floats, parts: Relative, bounds: Bounds
+) -> Floats:
     """Logarithms of `beta_weights` with the curves' moments, less those of a Beta's parameters."""
     # rounding to the grid moves moments, most where theta is largest; tilts by theta and theta^2
     # restore them. In units of m (1 - m), around m, the mean is 0 and the variance is this
@@ -351,17 +408,23 @@ def _log_pilot(frame: Frame, z: Floats, curves: Floats, parts: Relative, bounds:
         slope = (tilted[..., None] * centred).mT @ centred
         # there is no inverse where the components that have weight have one mean, such as 1
         step = np.linalg.pinv(slope, hermitian=True) @ (targets - moments)[..., None]
-        longest = np.abs(centred @ step)[..., 0].max(axis=1, where=has_weight, initial=0.0)
+        longest = np.abs(centred @ step)[..., 0].max(
+            axis=1, where=has_weight, initial=0.0
+        )
         tilt += step[..., 0] * (_MOST_TILT / np.maximum(longest, _MOST_TILT))[:, None]
         if longest.max() < _TILTED:
             break
     log_mean, log_complement = parts.positions
-    spread = np.exp(bounds.bent(bounds.mean_curve, bounds.spread_curve)[0][1]) - bounds.inner
-    a, b = 1.0 / (spread * (1.0 - parts.middle)), 1.0 / (spread * parts.middle)
+    spread = (
+        np.exp(bounds.bent(bounds.mean_curve, bounds.spread_curve)[0][1]) - bounds.inner
+    )
+    a = 1.0 / (spread * (1.0 - parts.middle))
+    b = 1.0 / (spread * parts.middle)
     tilted = log + (powers @ tilt[..., None])[..., 0]
     log_ratio = tilted - a[:, None] * log_mean - b[:, None] * log_complement
     # beyond the components that have weight the ratio stays the same
-    low, high = has_weight.argmax(axis=1), len(z) - 1 - has_weight[:, ::-1].argmax(axis=1)
+    low = has_weight.argmax(axis=1)
+    high = len(z) - 1 - has_weight[:, ::-1].argmax(axis=1)
     component = np.clip(np.arange(len(z)), low[:, None], high[:, None])
     return np.take_along_axis(log_ratio, component, axis=1)
 
@@ -371,16 +434,20 @@ def _law_weights(
 ) -> tuple[Floats, list[Floats]]:
     """Logits take the place of logarithms; Betas are exact where the curves are the pilot's."""
     log_mean, log_complement, floor, at_pilot = grid.base
-    middle, inner = grid.middle, grid.inner
-    odds_cv2, odds = np.exp(spread_curve), middle * np.exp(mean_curve)
+    middle = grid.middle
+    inner = grid.inner
+    odds_cv2 = np.exp(spread_curve)
+    odds = middle * np.exp(mean_curve)
     m = odds / (1.0 - middle + odds)
     variance = odds_cv2 - inner
-    a, b = 1.0 / (variance * (1.0 - m)), 1.0 / (variance * m)
+    a = 1.0 / (variance * (1.0 - m))
+    b = 1.0 / (variance * m)
     location = np.log(m) - np.log(1.0 - m) + variance * (m - 0.5)
     y = (log_mean - log_complement - location) / variance
     square = y * y
     normal: tuple[Floats, ...] = (square * (-0.5 * variance),)
-    to_mean, to_complement = a * log_mean, b * log_complement
+    to_mean = a * log_mean
+    to_complement = b * log_complement
     total = to_mean + to_complement
     beta: tuple[Floats, ...] = (at_pilot + total,)
     if slopes:

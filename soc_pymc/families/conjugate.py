@@ -44,13 +44,18 @@ class Family(ABC):
     has_log_moments: bool = False  # whether moments of log theta can be matched
     curves: tuple[str, str]  # names of the two curves in the posterior
     parameters: tuple[str, str]  # names of the conjugate parameters
-    update: Callable[[Any, Any, Any, Any], Pair]  # parameters given an outcome and its size
+    update: Callable[
+        [Any, Any, Any, Any], Pair
+    ]  # parameters given an outcome and its size
     mean: Callable[[Any, Any], Any]  # E(theta) from the parameters
     variance: Callable[[Any, Any], Any]
 
     def __init__(self, components: Components) -> None:
-        self.components, formulas = components, self.formulas
-        self.update, self.mean, self.variance = formulas.update, formulas.mean, formulas.variance
+        self.components = components
+        formulas = self.formulas
+        self.update = formulas.update
+        self.mean = formulas.mean
+        self.variance = formulas.variance
         self.curves: tuple[str, str] = self.prior.curve_names
 
     # --- curves
@@ -65,11 +70,15 @@ class Family(ABC):
     def to_curves(self, a: Any, b: Any) -> Pair:
         """Both curves."""
 
-    def curve_variables(self, location: Floats, dispersion: Floats) -> dict[str, Floats]:
+    def curve_variables(
+        self, location: Floats, dispersion: Floats
+    ) -> dict[str, Floats]:
         """Variables of `soc.calibration_curves` by name."""
         mean, variance = self.natural_moments(location, np.exp(dispersion))
         moments = {"mean": mean, "variance": variance, self.curves[0]: location}
-        a_b = zip(self.parameters, self.to_parameters(location, dispersion), strict=True)
+        a_b = zip(
+            self.parameters, self.to_parameters(location, dispersion), strict=True
+        )
         return moments | {"log_variance": np.log(variance)} | dict(a_b)
 
     @abstractmethod
@@ -78,7 +87,9 @@ class Family(ABC):
 
     def widened(self, location: Any, dispersion: Any, spread: Any) -> Pair:
         """Curves averaged over a variance `spread` of the first, to second order."""
-        return self.rows.widened(np, location, dispersion, np.asarray(spread, dtype=float))
+        return self.rows.widened(
+            np, location, dispersion, np.asarray(spread, dtype=float)
+        )
 
     def unit(self, dispersion: Floats) -> Floats:
         """Unit of an sd of the first curve, from the second."""
@@ -104,7 +115,9 @@ class Family(ABC):
 
     def excess(self, cut: Floats, a: Floats, b: Floats) -> Floats:
         """E[(theta - cut)+]."""
-        inside = (self.mean(a, b) - cut) * self.above(cut, a, b) + self.kernel(cut, a, b)
+        inside = (self.mean(a, b) - cut) * self.above(cut, a, b) + self.kernel(
+            cut, a, b
+        )
         return np.maximum(inside, 0.0)
 
     def shortfall(self, cut: Floats, a: Floats, b: Floats) -> Floats:
@@ -184,21 +197,32 @@ class Family(ABC):
         return np.maximum(upto - np.exp(self.log_marginal(y, size, a, b)), 0.0), upto
 
     @abstractmethod
-    def simulate(self, location: Any, dispersion: Any, size: Any, rng: Generator) -> Floats:
+    def simulate(
+        self, location: Any, dispersion: Any, size: Any, rng: Generator
+    ) -> Floats:
         """Outcomes of new items."""
 
     # --- further outcomes of mixtures of components (K, n), or (K, 1, n) for a grid of outcomes
 
     @abstractmethod
-    def outcome_moments(self, a: Floats, b: Floats, size: Floats) -> tuple[Floats, Floats, Floats]:
+    def outcome_moments(
+        self, a: Floats, b: Floats, size: Floats
+    ) -> tuple[Floats, Floats, Floats]:
         """Mean and sd of outcomes, and how far their upper tail reaches beyond a Normal's."""
 
-    def further_log_density(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
+    def further_log_density(
+        self, y: Floats, size: Floats, a: Floats, b: Floats
+    ) -> Floats:
         """Log density of an outcome, up to what all components share."""
         return self.log_marginal(y, size, a, b)
 
     def grid(
-        self, weight: Floats, a: Floats, b: Floats, size: Floats, most: Floats | float = np.inf
+        self,
+        weight: Floats,
+        a: Floats,
+        b: Floats,
+        size: Floats,
+        most: Floats | float = np.inf,
     ) -> tuple[Floats, Floats]:
         """Outcomes up to `most` that stand for all, and their widths."""
         mean, sd, tail = self.outcome_moments(a, b, size)
@@ -206,11 +230,19 @@ class Family(ABC):
         low = np.where(counts, mean - _REACH * sd, np.inf).min(axis=0)
         high = np.where(counts, mean + _REACH * sd + tail, -np.inf).max(axis=0)
         if self.outcome.whole:
-            return _count_grid(np.floor(np.maximum(low, 0.0)), np.ceil(np.minimum(high, most)))
+            return _count_grid(
+                np.floor(np.maximum(low, 0.0)), np.ceil(np.minimum(high, most))
+            )
         return low + (high - low) * np.linspace(0.0, 1.0, _GRID)[:, None], np.ones(1)
 
     def gained(
-        self, least: Floats, above: Bools, a: Floats, b: Floats, size: Floats, cut: Floats
+        self,
+        least: Floats,
+        above: Bools,
+        a: Floats,
+        b: Floats,
+        size: Floats,
+        cut: Floats,
     ) -> Floats:
         """E[theta - cut] over outcomes that turn the choice: from `least`, below it if `above`."""
         # theta's prior weighted by theta has a shape `a` one higher
@@ -228,8 +260,11 @@ class Family(ABC):
             part = slice(start, start + step)
             weight, a, b = (x[:, part] for x in (theta.weight, theta.a, theta.b))
             y, width = self.grid(weight, a, b, size[part])
-            a, b = a[:, None], b[:, None]
-            p, log_all = _normalised(self.further_log_density(y, size[part], a, b), weight[:, None])
+            a = a[:, None]
+            b = b[:, None]
+            p, log_all = _normalised(
+                self.further_log_density(y, size[part], a, b), weight[:, None]
+            )
             after = self.update(a, b, y, size[part])
             means = self.mean(*after)
             mean = (p * means).sum(axis=0)
@@ -238,7 +273,9 @@ class Family(ABC):
             expected[part] = (mass * variance).sum(axis=0) / mass.sum(axis=0)
         return expected
 
-    def value_of_outcome(self, theta: Any, coarse: Any, size: Floats, cut: Floats) -> Floats:
+    def value_of_outcome(
+        self, theta: Any, coarse: Any, size: Floats, cut: Floats
+    ) -> Floats:
         """Expected value of a choice at `cut` with a further outcome less that without, (n,)."""
         # E(theta | t, y, y') rises with y' under any prior: an item is chosen from a cut-off on
         size = np.rint(size) if self.outcome.validity.size.whole else size
@@ -251,17 +288,22 @@ class Family(ABC):
         """Least further outcome with E(theta | y, y') above the cut, or one beyond all."""
         weight = np.ones_like(theta.a) if theta.weight is None else theta.weight
         mean, sd, tail = self.outcome_moments(theta.a, theta.b, size)
-        low, high = (mean - _FAR * sd).min(axis=0), (mean + _FAR * sd + tail).max(axis=0)
+        low = (mean - _FAR * sd).min(axis=0)
+        high = (mean + _FAR * sd + tail).max(axis=0)
         if self.outcome.whole:
             most = size if self.outcome.validity.size.whole else np.inf
-            low, high = np.zeros_like(low), np.minimum(np.ceil(high), most)
+            low = np.zeros_like(low)
+            high = np.minimum(np.ceil(high), most)
 
         def gap(outcome: Floats, item: Floats) -> Floats:
             i = item.astype(int)
-            a, b = theta.a[:, i], theta.b[:, i]
+            a = theta.a[:, i]
+            b = theta.b[:, i]
             log_density = self.further_log_density(outcome, size[i], a, b)
             means = self.mean(*self.update(a, b, outcome, size[i]))
-            return (_normalised(log_density, weight[:, i])[0] * (means - cut[i])).sum(axis=0)
+            return (_normalised(log_density, weight[:, i])[0] * (means - cut[i])).sum(
+                axis=0
+            )
 
         with np.errstate(invalid="ignore", over="ignore"):
             root = elementwise.find_root(gap, (low, high), args=(np.arange(len(cut)),))
@@ -286,9 +328,13 @@ def _count_grid(low: Floats, high: Floats) -> tuple[Floats, Floats]:
     short = high - low < _SINGLE
     node, share = (x[:, None] for x in np.polynomial.legendre.leggauss(_GRID - _SINGLE))
     begin = np.sqrt(low + _SINGLE - 0.5)
-    half = np.where(short, 0.0, 0.5 * (np.sqrt(np.maximum(high, low + _SINGLE)) - begin))
+    half = np.where(
+        short, 0.0, 0.5 * (np.sqrt(np.maximum(high, low + _SINGLE)) - begin)
+    )
     root = begin + half * (1.0 + node)
     width = (low + single <= high).astype(float)
     # the slope half a step beyond the last count, by a parabola through the last three
     width[-3:] += np.where(short, 0.0, np.array([[1.0], [-3.0], [2.0]]) / 24.0)
-    return np.vstack([low + single, root**2]), np.vstack([width, 2.0 * root * half * share])
+    return np.vstack([low + single, root**2]), np.vstack(
+        [width, 2.0 * root * half * share]
+    )

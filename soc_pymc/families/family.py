@@ -15,7 +15,9 @@ from .poisson_gamma import PoissonGamma
 GAMMA = PoissonGamma(GAMMAS)
 NORMAL = NormalNormal(NORMALS)
 BETA = BinomialBeta(BETAS)
-FAMILIES: Mapping[str, Family] = {family.name: family for family in (GAMMA, NORMAL, BETA)}
+FAMILIES: Mapping[str, Family] = {
+    family.name: family for family in (GAMMA, NORMAL, BETA)
+}
 """Families by the name of their prior."""
 
 

@@ -13,9 +13,13 @@ from .special_functions import ERROR, EVERY, MOST_TERMS, NEGLIGIBLE
 
 _LEAST_POLYGAMMA = 10.0  # smallest argument for series of polygamma functions
 # Newton steps in log a and log b of a Beta: longest, last; and most of all kinds
-_LONGEST, _CLOSE, _STEPS = 3.0, 1e-9, 60
+_LONGEST = 3.0
+_CLOSE = 1e-9
+_STEPS = 60
 # of mixtures: residual allowed in both curves, smallest factor of a step, longest step of the tilt
-_RESIDUAL, _LEAST_FACTOR, _LONGEST_TILT = 1e-8, 1e-4, 2.0
+_RESIDUAL = 1e-8
+_LEAST_FACTOR = 1e-4
+_LONGEST_TILT = 2.0
 
 _compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
 
@@ -31,11 +35,13 @@ def beta_fraction(x, complement, a, b):  # type: ignore[no-untyped-def]
 
 @_compiled
 def _fraction(x, complement, a, b):  # type: ignore[no-untyped-def]
-    m, further = a + b, 1.0 + complement
+    m = a + b
+    further = 1.0 + complement
     lean = (a - m * x if x < 0.5 else m * complement - b) + 1.0
     inverse = 1.0 / (a + 1.0)
     value = 1.0 / (a * lean * inverse)
-    last, bottom = 0.0, value
+    last = 0.0
+    bottom = value
     b -= 1.0
     for n in range(1, MOST_TERMS):
         inverse *= x
@@ -62,7 +68,8 @@ def added(y, low, at_y, n, a, b):  # type: ignore[no-untyped-def]
     answer = np.empty_like(y)
     for i in range(len(y)):
         total = term = at_y[i]
-        k, failures = y[i], n[i] - y[i]
+        k = y[i]
+        failures = n[i] - y[i]
         while True:
             for _ in range(EVERY):
                 ratio = (failures + b[i]) * k
@@ -114,8 +121,10 @@ def solve_betas(location, variance, a, b):  # type: ignore[no-untyped-def]
             mean_gap = location[i] - (digamma_p - digamma_q)
             spread_gap = math.log(variance[i] / spread)
             # derivatives of the mean and of the log variance in log a and in log b
-            aa, ab = p * tri, -q * its_tri
-            ba, bb = p * bend / spread, q * its_bend / spread
+            aa = p * tri
+            ab = -q * its_tri
+            ba = p * bend / spread
+            bb = q * its_bend / spread
             scale = 1.0 / (aa * bb - ab * ba)
             u = min(max((mean_gap * bb - ab * spread_gap) * scale, -_LONGEST), _LONGEST)
             v = min(max((aa * spread_gap - mean_gap * ba) * scale, -_LONGEST), _LONGEST)
@@ -123,13 +132,16 @@ def solve_betas(location, variance, a, b):  # type: ignore[no-untyped-def]
             q *= math.exp(v)
             if abs(u) + abs(v) < _CLOSE:
                 break
-        a[i], b[i] = p, q
+        a[i] = p
+        b[i] = q
 
 
 _curves = _compiled(curves_of)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+@numba.njit(
+    cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"}
+)
 def _averages(weight, parts, out):  # type: ignore[no-untyped-def]
     for k in range(len(parts)):
         total = 0.0
@@ -158,23 +170,36 @@ def _solve(fixed, target, parts, middle, has_path, weight, solution):  # type: i
     # these times the functions that tilt; the solution has the tilt (a first guess before), the
     # mean, the curves' derivatives in the moments, the tilt's in the curves, and the error.
     # Numbers are set one by one: slices take Numba seconds more to compile
-    error, factor, averages = np.inf, 1.0, np.empty(9)
-    tried, step = np.array([solution[0], solution[1]]), np.zeros(2)
+    error = np.inf
+    factor = 1.0
+    averages = np.empty(9)
+    tried = np.array([solution[0], solution[1]])
+    step = np.zeros(2)
     for _ in range(_STEPS):
         _tilted(fixed, parts, tried, weight)
         _averages(weight, parts, averages)
-        mean, square = averages[1], averages[2]
+        mean = averages[1]
+        square = averages[2]
         curves = _curves(mean, square - mean * mean, middle, has_path)
-        first_gap, second_gap = target[0] - curves[0], target[1] - curves[1]
+        first_gap = target[0] - curves[0]
+        second_gap = target[1] - curves[1]
         size = abs(first_gap) + abs(second_gap)
         if size < error:
-            error, factor = size, 1.0
-            u, v = averages[3], averages[6]
-            moved_u, moved_v = averages[4] - mean * u, averages[7] - mean * v
+            error = size
+            factor = 1.0
+            u = averages[3]
+            v = averages[6]
+            moved_u = averages[4] - mean * u
+            moved_v = averages[7] - mean * v
             by_variance = 2.0 * mean * curves[4]
-            a, b = curves[2] * moved_u, curves[2] * moved_v
-            c = (curves[3] - by_variance) * moved_u + curves[4] * (averages[5] - square * u)
-            d = (curves[3] - by_variance) * moved_v + curves[4] * (averages[8] - square * v)
+            a = curves[2] * moved_u
+            b = curves[2] * moved_v
+            c = (curves[3] - by_variance) * moved_u + curves[4] * (
+                averages[5] - square * u
+            )
+            d = (curves[3] - by_variance) * moved_v + curves[4] * (
+                averages[8] - square * v
+            )
             det = a * d - b * c
             values = (
                 tried[0], tried[1], mean, curves[2], curves[3], curves[4],
@@ -209,14 +234,18 @@ def _solve(fixed, target, parts, middle, has_path, weight, solution):  # type: i
 def solve_weights(log_weight, bounded, parts, middle, has_path, solution):  # type: ignore[no-untyped-def]
     """Turn log weights (n, R, draws) into weights, and fill solutions (11, n, draws)."""
     rows, components, draws = log_weight.shape
-    fixed, weight, found = np.empty(components), np.empty(components), np.empty(11)
+    fixed = np.empty(components)
+    weight = np.empty(components)
+    found = np.empty(11)
     for b in range(rows):
         for s in range(draws):
             for r in range(components):
                 fixed[r] = log_weight[b, r, s]
             for j in range(2):
                 found[j] = solution[j, b, s]
-            _solve(fixed, bounded[b, :2, s], parts[b], middle[b], has_path, weight, found)
+            _solve(
+                fixed, bounded[b, :2, s], parts[b], middle[b], has_path, weight, found
+            )
             for r in range(components):
                 log_weight[b, r, s] = weight[r]
             for j in range(11):

@@ -12,7 +12,9 @@ from .row_sums import Columns
 from .scales import Scale
 
 Pair = tuple[Floats, Floats]
-_MOST_STEPS, _DAMPING = 100, 1e-9  # of Newton's method for regressions
+# of Newton's method for regressions
+_MOST_STEPS = 100
+_DAMPING = 1e-9
 
 
 class OutcomeForms(ABC):
@@ -42,7 +44,9 @@ class OutcomeForms(ABC):
         return low, np.maximum(np.ceil(high - 0.5), low)
 
     @abstractmethod
-    def excess(self, groups: Columns, part: Any) -> tuple[Bools, Floats, Floats, Floats]:
+    def excess(
+        self, groups: Columns, part: Any
+    ) -> tuple[Bools, Floats, Floats, Floats]:
         """Mask of groups of items; their squared residuals less noise, with variance and noise."""
 
     # --- doubts about the noise
@@ -55,7 +59,9 @@ class OutcomeForms(ABC):
         """Return True if outcomes (`tight` or not) and sizes speak against this noise."""
         return False
 
-    def other_width(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
+    def other_width(
+        self, y: Floats, size: Floats, mean: Floats, variance: Floats
+    ) -> Floats:
         """Relative widths of intervals under the other noise, given moments of theta, (n,)."""
         return np.ones_like(mean)
 
@@ -71,14 +77,17 @@ class OutcomeForms(ABC):
 
     def wrong_scores(self, score: Floats, y: Floats) -> Bools:
         """Mask of scores that cannot be estimates of theta, given the outcomes."""
-        low, high = self.scale.low, self.scale.high
+        low = self.scale.low
+        high = self.scale.high
         return (score < low) | (score > high) | ((score == low) & (y > 0))
 
     @abstractmethod
     def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
         """A random part of each outcome, and its size; `remainder` is independent of it."""
 
-    def remainder(self, y: Any, size: Any, held: Pair, fraction: float) -> tuple[Any, Any]:
+    def remainder(
+        self, y: Any, size: Any, held: Pair, fraction: float
+    ) -> tuple[Any, Any]:
         """The rest of each outcome after thinning, and its size."""
         return y - held[0], size - held[1]
 
@@ -94,11 +103,15 @@ class OutcomeForms(ABC):
         zeros = {self.zeros: lambda y, *_: (y == 0).sum(axis=-1)} if self.zeros else {}
         return {"dispersion": self.scatter, **zeros}
 
-    def scatter(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
+    def scatter(
+        self, y: Floats, size: Floats, mean: Floats, variance: Floats
+    ) -> Floats:
         """Sum over items of squared residuals, weighted to measure a common factor on variance."""
         # residuals^2 over kappa_4 + 2 Var(y)^2 in units of Var(y) = expected (1 + extra)
         unit = self.noise(mean)
-        extra = np.maximum((self.noise(mean, variance) - unit + size * variance) / unit, 0.0)
+        extra = np.maximum(
+            (self.noise(mean, variance) - unit + size * variance) / unit, 0.0
+        )
         noise = 1.0 + 6.0 * extra * (1.0 + extra) + 2.0 * size * unit * (1.0 + extra)
         return np.asarray(((y - size * mean) ** 2 / noise).sum(axis=-1))
 
@@ -110,7 +123,8 @@ class OutcomeForms(ABC):
 
     def pooled_rate(self, total: float, weight: float) -> float:
         """Mean outcome; half an event stands for none, for which a likelihood would be 0."""
-        low, high = self.scale.low * weight + 0.5, self.scale.high * weight - 0.5
+        low = self.scale.low * weight + 0.5
+        high = self.scale.high * weight - 0.5
         return min(max(total, low), high) / weight
 
     def weighted(self, y: Floats, size: Floats) -> Pair:
@@ -122,7 +136,9 @@ class OutcomeForms(ABC):
         theta = self.scale.score(np.clip(predictor, -self.far, self.far))
         return theta, self.noise(theta)
 
-    def regression(self, x: Floats, weight: Floats, total: Floats, penalty: float = 0.0) -> Floats:
+    def regression(
+        self, x: Floats, weight: Floats, total: Floats, penalty: float = 0.0
+    ) -> Floats:
         """Coefficients (1 + k,) of a ridge-penalised generalised linear model on x."""
         design = np.column_stack([np.ones(len(x)), x])
         ridge = np.append(0.0, np.full(design.shape[1] - 1, penalty))
@@ -150,15 +166,20 @@ class OutcomeForms(ABC):
         return self.log_likelihood(y, size, theta), float(slope) / sd
 
     @abstractmethod
-    def contrast(self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats) -> Pair:
+    def contrast(
+        self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
+    ) -> Pair:
         """Outcomes less their prediction from fresh ones of the same items, and weights."""
 
 
 def uniform_range(cells: Columns) -> Pair:
     """Ends of uniform distributions with the cells' means and variances."""
     n = cells["n"]
-    mean, square = cells["sum_y"] / n, cells["sum_y2"] / n
+    mean = cells["sum_y"] / n
+    square = cells["sum_y2"] / n
     variance = square - mean**2
     # a variance below the rounding of the sums is 0
-    reach = np.sqrt(3.0 * np.where((n > 1) & (variance > 1e-12 * square), variance, 0.0))
+    reach = np.sqrt(
+        3.0 * np.where((n > 1) & (variance > 1e-12 * square), variance, 0.0)
+    )
     return mean - reach, mean + reach

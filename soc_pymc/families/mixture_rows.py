@@ -18,29 +18,39 @@ _STEP = 1e-2  # of differences of slopes, which are rounded to single precision
 _SPLIT = 1e-3  # nats: a cell of several values becomes two points if the difference is larger
 BEYOND = 2.0  # sd of the curves beyond what the components can represent
 WITHIN_BOUNDS = "within_bounds"  # name of the log density of these
-_LEAST_DENSITY = np.float32(1e-37)  # for a draw far from the data, single precision may underflow
+_LEAST_DENSITY = np.float32(
+    1e-37
+)  # for a draw far from the data, single precision may underflow
 
 
 def cell_points(
     family: Family, cells: Columns, variance: Floats
 ) -> tuple[Ints, tuple[Floats, Floats], Floats]:
     """Cells, outcomes with sizes, and items of points: one for a cell, or two with its moments."""
-    power, least = family.outcome.size_power, family.outcome.validity.outcome.least
-    n, letter = cells["n"].astype(float), "N" if power == 1 else "w"
-    y, size = cells["sum_y"] / n, cells[f"sum_{letter}"] / n
+    power = family.outcome.size_power
+    least = family.outcome.validity.outcome.least
+    n = cells["n"].astype(float)
+    letter = "N" if power == 1 else "w"
+    y = cells["sum_y"] / n
+    size = cells[f"sum_{letter}"] / n
     vy, vn = (
-        np.maximum(cells[f"sum_{x}2"] / n - mean**2, 0.0) for x, mean in (("y", y), (letter, size))
+        np.maximum(cells[f"sum_{x}2"] / n - mean**2, 0.0)
+        for x, mean in (("y", y), (letter, size))
     )
     cov = cells["sum_yN"] / n - y * size if "sum_yN" in cells else np.zeros_like(n)
     by_y, by_size, curvature = family.components.curvature(y, size, variance)
-    along_y, along_size = vy * by_y + cov * by_size, cov * by_y + vn * by_size
+    along_y = vy * by_y + cov * by_size
+    along_size = cov * by_y + vn * by_size
     spread = along_y * by_y + along_size * by_size
     split = 0.5 * n * spread * curvature > _SPLIT
-    room, root = y[split] - (-np.inf if least is None else least), np.sqrt(spread[split])
+    room = y[split] - (-np.inf if least is None else least)
+    root = np.sqrt(spread[split])
     dy = np.clip(along_y[split] / root, -room, room)
     dn = np.clip(along_size[split] / root, -size[split], size[split])
     outcomes = np.concatenate([y[~split], y[split] + dy, y[split] - dy])
-    sizes = np.concatenate([size[~split], size[split] + dn, size[split] - dn]) ** (1.0 / power)
+    sizes = np.concatenate([size[~split], size[split] + dn, size[split] - dn]) ** (
+        1.0 / power
+    )
     place = np.flatnonzero(split)
     cell = np.concatenate([np.flatnonzero(~split), place, place])
     items = np.concatenate([n[~split], n[split] / 2, n[split] / 2])
@@ -54,11 +64,15 @@ class MixtureCells:
     forms: WeightForms  # at the rows
     start: Ints  # (rows + 1,): offsets of each row's cells
     items: Floats  # (cells,): numbers of items
-    density: NDArray[np.float32]  # (cells, R): under the components, over the cell's largest
+    density: NDArray[
+        np.float32
+    ]  # (cells, R): under the components, over the cell's largest
     constant: Floats  # (rows,): sum of the logarithms of these divisors
     # (cells,): density where theta is 0, over the same divisors. The last predictor is then the
     # logit of this share. Empty where theta is never 0
-    atom: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, dtype=np.float32))
+    atom: NDArray[np.float32] = field(
+        default_factory=lambda: np.empty(0, dtype=np.float32)
+    )
 
     informs_variance: ClassVar[bool] = True  # other data are refused before
 
@@ -71,16 +85,21 @@ class MixtureCells:
     @staticmethod
     def made_of(law: Law, *arrays: NDArray[Any]) -> "MixtureCells":
         """Cells of the family with these `arrays`."""
-        return MixtureCells(WeightForms.made_of(law, *arrays[:_FORMS]), *arrays[_FORMS:])
+        return MixtureCells(
+            WeightForms.made_of(law, *arrays[:_FORMS]), *arrays[_FORMS:]
+        )
 
     def log_marginals(self, predictors: Floats) -> tuple[Floats, Floats]:
         """Log marginals (..., rows) at predictors (..., rows, P), and their slopes in these."""
         by_row = np.moveaxis(predictors.reshape(-1, *predictors.shape[-2:]), 0, 2)
-        value, slope = np.empty((len(by_row), by_row.shape[2])), np.empty(by_row.shape)
+        value = np.empty((len(by_row), by_row.shape[2]))
+        slope = np.empty(by_row.shape)
         bounded, bend = self.forms.bounded(by_row)
         share = self._share_of_zeros(by_row[:, -1])
         for part, weights in solved(bounded, self.forms):
-            value[part], pull, by_share = self._values(part, weights.weight, share[part])
+            value[part], pull, by_share = self._values(
+                part, weights.weight, share[part]
+            )
             slope[part] = weights.slopes(pull)
             if len(self.atom):
                 slope[part, -1] = by_share
@@ -114,19 +133,27 @@ class MixtureCells:
     def _share_of_zeros(self, predictor: Floats) -> Floats:
         return special.expit(predictor) if len(self.atom) else np.zeros_like(predictor)
 
-    def _values(self, part: slice, weight: Floats, share: Floats) -> tuple[Floats, Floats, Floats]:
+    def _values(
+        self, part: slice, weight: Floats, share: Floats
+    ) -> tuple[Floats, Floats, Floats]:
         """Sums of log densities, and slopes in log weights and the logit of the share of zeros."""
         start = self.start[part.start : part.stop + 1]
-        cells, edges = slice(start[0], start[-1]), start - start[0]
+        cells = slice(start[0], start[-1])
+        edges = start - start[0]
         rows = [slice(*ends) for ends in pairwise(edges)]
-        density, items, atom = self.density[cells], self.items[cells], self.atom[cells]
-        single, mixed = weight.astype(np.float32), np.empty((len(items), weight.shape[2]), "f4")
+        density = self.density[cells]
+        items = self.items[cells]
+        atom = self.atom[cells]
+        single = weight.astype(np.float32)
+        mixed = np.empty((len(items), weight.shape[2]), "f4")
         for row, weight_of_row in zip(rows, single, strict=True):
             np.matmul(density[row], weight_of_row, out=mixed[row])
         number = np.add.reduceat(items, edges[:-1])[:, None]
         if len(atom):
             share_of_cell = np.repeat(share, np.diff(edges), axis=0)
-            mixed = ((1.0 - share_of_cell) * mixed + share_of_cell * atom[:, None]).astype("f4")
+            mixed = (
+                (1.0 - share_of_cell) * mixed + share_of_cell * atom[:, None]
+            ).astype("f4")
         np.maximum(mixed, _LEAST_DENSITY, out=mixed)
         ratio = items[:, None].astype(np.float32) / mixed
         value = np.add.reduceat(np.log(mixed) * items[:, None], edges[:-1])
@@ -142,13 +169,14 @@ class MixtureCells:
     def information(self, predictors: Floats) -> tuple[Floats, Floats]:
         """Expected (by the cells' scores) and observed information, each (rows, P, P)."""
         rows, number = predictors.shape
-        expected, shares = [], self._share_of_zeros(predictors[:, -1])
+        expected = []
+        shares = self._share_of_zeros(predictors[:, -1])
         bounded, bend = self.forms.bounded(predictors[..., None])
         for part, weights in solved(bounded, self.forms):
             components = len(self.forms.functions)
-            unit_pulls = np.zeros((len(weights.weight), components, components)) + np.eye(
-                components
-            )
+            unit_pulls = np.zeros(
+                (len(weights.weight), components, components)
+            ) + np.eye(components)
             along = weights.slopes(unit_pulls)  # derivatives of the log weights
             along[:, :2] *= bend[part]
             weight = weights.weight[..., 0]
@@ -164,7 +192,13 @@ class MixtureCells:
                 expected.append((score * self.items[cells][:, None]).T @ score)
         step = np.full((rows, number), _STEP)
         step[:, 0] *= self.forms.bounds.unit
-        shifted = [predictors + sign * step * unit for sign in (1, -1) for unit in np.eye(number)]
+        shifted = [
+            predictors + sign * step * unit
+            for sign in (1, -1)
+            for unit in np.eye(number)
+        ]
         slope = self.log_marginals(np.array(shifted))[1]
-        curvature = (slope[number:] - slope[:number]).transpose(1, 2, 0) / (2.0 * step[:, None])
+        curvature = (slope[number:] - slope[:number]).transpose(1, 2, 0) / (
+            2.0 * step[:, None]
+        )
         return np.array(expected), 0.5 * (curvature + curvature.mT)

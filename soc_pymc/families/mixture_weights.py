@@ -30,7 +30,8 @@ _SHORTEST = 0.02  # share of the line from the pilot's curves
 _AT_ONCE = 1 << 15  # weights solved for at once, which fit in the cache
 _SOFT = 0.15  # share of the range over which a curve is bent to either bound
 # the first curve's bound in spreads; the second's, above a single component's and as a spread
-_FARTHEST, _WIDEST = 4.0, 2.5
+_FARTHEST = 4.0
+_WIDEST = 2.5
 _ROOM = 0.8  # least second curve above a component's, so that several components have weight
 
 
@@ -45,7 +46,9 @@ class Grid(NamedTuple):
     # (Normals); weights that allow heavier tails; for Betas, log weights that make the pilot's law
     # less those of its parameters
     base: Floats
-    inner: Floats  # second curve's exponential of a component, which convolves the weights
+    inner: (
+        Floats  # second curve's exponential of a component, which convolves the weights
+    )
     middle: Floats  # mean of the pilot for Betas, otherwise 0
 
 
@@ -66,7 +69,8 @@ def between(
 
     Both laws are log weights, and any derivatives.
     """
-    normal, family = _floored(normal, floor), _floored(family, floor)
+    normal = _floored(normal, floor)
+    family = _floored(family, floor)
     change = family[0] - normal[0]
     log, *slopes = (x + path * (y - x) for x, y in zip(normal, family, strict=True))
     return log, [*slopes, change]
@@ -80,7 +84,10 @@ def _floored(terms: tuple[Floats, ...], floor: Floats) -> tuple[Floats, ...]:
     weight *= (1.0 - FLOOR) / weight.sum(axis=1, keepdims=True)
     floored = weight + floor
     part = weight / floored
-    centred = (part * (x - (weight * x).sum(axis=1, keepdims=True) / (1.0 - FLOOR)) for x in slopes)
+    centred = (
+        part * (x - (weight * x).sum(axis=1, keepdims=True) / (1.0 - FLOOR))
+        for x in slopes
+    )
     return np.log(floored), *centred
 
 
@@ -105,12 +112,18 @@ class Bounds(NamedTuple):
 
     def relative(self, mean_curve: Any, spread_curve: Any) -> tuple[Any, Any]:
         """Both curves (..., n) relative to the pilot's mean curve and unit."""
-        return (mean_curve - self.mean_curve) / self.unit, spread_curve - 2.0 * np.log(self.unit)
+        return (mean_curve - self.mean_curve) / self.unit, spread_curve - 2.0 * np.log(
+            self.unit
+        )
 
-    def excess(self, mean_curve: Any, spread_curve: Any, xp: Any = np) -> tuple[Any, Any]:
+    def excess(
+        self, mean_curve: Any, spread_curve: Any, xp: Any = np
+    ) -> tuple[Any, Any]:
         """Relative curves (..., n) less the nearest that the components can represent."""
         mean, spread = self.relative(mean_curve, spread_curve)
-        low, high = np.fmax(self.low, -np.inf), np.fmin(self.high, np.inf)  # NaN: unbounded
+        # NaN: unbounded
+        low = np.fmax(self.low, -np.inf)
+        high = np.fmin(self.high, np.inf)
         # not clip, which PyTensor's interpreter applies slowly
         nearest = xp.minimum(xp.maximum(mean, -self.farthest), self.farthest)
         return mean - nearest, spread - xp.minimum(xp.maximum(spread, low), high)
@@ -120,7 +133,9 @@ class Bounds(NamedTuple):
         mean_curve, spread_curve = self.relative(mean_curve, spread_curve)
         mean, mean_slope = _bent(mean_curve, -self.farthest, self.farthest)
         spread, spread_slope = _bent(spread_curve, self.low, self.high)
-        return np.stack([mean, spread]), np.stack([mean_slope / self.unit, spread_slope])
+        return np.stack([mean, spread]), np.stack(
+            [mean_slope / self.unit, spread_slope]
+        )
 
     def represented(self, mean_curve: Floats, spread_curve: Floats) -> Pair:
         """Both curves (..., n) as the components can represent them."""
@@ -129,25 +144,37 @@ class Bounds(NamedTuple):
 
 
 def bounds_of(
-    law: Law, curves: Floats, unit: Floats, middle: Floats, reach: Floats, moments: Floats
+    law: Law,
+    curves: Floats,
+    unit: Floats,
+    middle: Floats,
+    reach: Floats,
+    moments: Floats,
 ) -> Bounds:
     """Bounds at curves (n, 2), from moments (2, n, R) and the base's spread `reach`."""
     nearest = np.abs(moments[0]).argmin(axis=1)[None, :, None]
     mean, least = np.take_along_axis(moments, nearest, axis=2)[..., 0]
     square = (_WIDEST * reach) ** 2
-    largest = square / (1.0 + middle * (1.0 - middle) * square)  # no variance is above m (1 - m)
+    largest = square / (
+        1.0 + middle * (1.0 - middle) * square
+    )  # no variance is above m (1 - m)
     with np.errstate(invalid="ignore", divide="ignore"):
-        low, high = (curves_of(mean, v, middle, law.has_path)[1] for v in (least, largest))
+        low, high = (
+            curves_of(mean, v, middle, law.has_path)[1] for v in (least, largest)
+        )
     # no Beta with this mean has so large a variance: then that of one with the pilot's mean
     high = np.where(np.isfinite(high), high, np.log(square))
     mean_curve, spread_curve = curves.T
-    return Bounds(mean_curve, spread_curve, unit, middle, _FARTHEST * reach, low + _ROOM, high)
+    return Bounds(
+        mean_curve, spread_curve, unit, middle, _FARTHEST * reach, low + _ROOM, high
+    )
 
 
 def _bent(x: Floats, low: Floats, high: Floats) -> Pair:
     """X, bent smoothly towards bounds that it never passes; and the derivative."""
     soft = _SOFT * (high - low)
-    above, below = (x - high + soft) / soft, (low + soft - x) / soft
+    above = (x - high + soft) / soft
+    below = (low + soft - x) / soft
     upper, lower = (np.tanh(np.fmax(excess, 0.0)) for excess in (above, below))
     value = np.where(above > 0.0, high - soft * (1.0 - upper), x)
     value = np.where(below > 0.0, low + soft * (1.0 - lower), value)
@@ -162,7 +189,9 @@ class WeightForms:
     bounds: Bounds
     base: Floats  # (4, n, R): as in `Grid`
     tilts: Floats  # (n, R, 2): functions that shift and stretch
-    functions: Floats  # (R, P - 2): functions of the log weights, 0 for other predictors
+    functions: (
+        Floats  # (R, P - 2): functions of the log weights, 0 for other predictors
+    )
     mean: Floats  # (n, R): mean of theta under each component, minus the pilot's
     variance: Floats  # (n, R): its variance
 
@@ -180,7 +209,13 @@ class WeightForms:
     def rows(self, part: Any) -> "WeightForms":
         """Forms at some of the scores."""
         bounds, base, tilts, functions, *moments = self.arrays
-        some = bounds[:, part], base[:, part], tilts[part], functions, *(x[part] for x in moments)
+        some = (
+            bounds[:, part],
+            base[:, part],
+            tilts[part],
+            functions,
+            *(x[part] for x in moments),
+        )
         return WeightForms.made_of(self.law, *some)
 
     def bounded(self, predictors: Floats) -> Pair:
@@ -192,7 +227,8 @@ class WeightForms:
     def pilot(self) -> Floats:
         """Bounded predictors (n, P, 1) of the pilot's law, for which the tilt is about 0."""
         predictors = np.zeros((len(self.mean), 2 + self.functions.shape[1], 1))
-        predictors[:, 0, 0], predictors[:, 1, 0] = self.bounds.mean_curve, self.bounds.spread_curve
+        predictors[:, 0, 0] = self.bounds.mean_curve
+        predictors[:, 1, 0] = self.bounds.spread_curve
         if self.law.has_path:
             predictors[:, 2] = 1.0
         return self.bounded(predictors)[0]
@@ -207,8 +243,10 @@ def curves_of(mean: Any, variance: Any, middle: Any, has_path: bool) -> tuple[An
         return mean, np.log(variance), 1.0, 0.0, 1.0 / variance
     # Gammas are the limit of Betas at a middle of 0
     other = 1.0 - middle
-    up, down = 1.0 + other * mean, 1.0 - middle * mean
-    product, unit = up * down, middle * other
+    up = 1.0 + other * mean
+    down = 1.0 - middle * mean
+    product = up * down
+    unit = middle * other
     room = product - unit * variance
     return (
         np.log(up / down),
@@ -225,16 +263,22 @@ class Weights:
 
     forms: WeightForms
     weight: Floats  # (n, R, draws)
-    along: list[Floats]  # derivatives of the base law's log weights in the curves and the path
+    along: list[
+        Floats
+    ]  # derivatives of the base law's log weights in the curves and the path
     tilt: Floats  # (2, n, draws)
     mean: Floats  # (n, draws): of theta under the weights
-    curve_slopes: Floats  # (3, n, draws): of the first in the mean, of the second in both moments
+    curve_slopes: (
+        Floats  # (3, n, draws): of the first in the mean, of the second in both moments
+    )
     inverse: Floats  # (2, 2, n, draws): derivatives of the tilt in both curves
     error: Floats  # (n, draws): by which the curves are missed
 
     def replace(self, row: Ints, draw: Ints, others: "Weights") -> None:
         """Put others, of one draw each, in the place of those of some rows and draws."""
-        pairs = zip([self.weight, *self.along], [others.weight, *others.along], strict=True)
+        pairs = zip(
+            [self.weight, *self.along], [others.weight, *others.along], strict=True
+        )
         for values, new in pairs:
             values[row, :, draw] = new[..., 0]
         for name in ("tilt", "mean", "curve_slopes", "inverse", "error"):
@@ -249,12 +293,17 @@ class Weights:
         # less what log weights change of the curves, which the tilt undoes; up to what is the same
         # for all components, which does not matter
         slope, bend, by_variance = self.curve_slopes
-        by_mean, by_variance = by_curve[0] * slope + by_curve[1] * bend, by_curve[1] * by_variance
+        by_mean = by_curve[0] * slope + by_curve[1] * bend
+        by_variance = by_curve[1] * by_variance
         distance = forms.mean[..., None] - self.mean[:, None]
         variance = distance * distance + forms.variance[..., None]
         variance -= (self.weight * variance).sum(axis=1, keepdims=True)
-        pull = pull - self.weight * (by_mean[:, None] * distance + by_variance[:, None] * variance)
-        out = np.concatenate([by_curve.swapaxes(0, 1), forms.functions.T @ pull], axis=1)
+        pull = pull - self.weight * (
+            by_mean[:, None] * distance + by_variance[:, None] * variance
+        )
+        out = np.concatenate(
+            [by_curve.swapaxes(0, 1), forms.functions.T @ pull], axis=1
+        )
         for j, derivative in enumerate(self.along):
             out[:, j] += (pull * derivative).sum(axis=1)
         return out
@@ -287,7 +336,8 @@ def _first_guesses(bounded: Floats, forms: WeightForms) -> Floats:
     zero = np.zeros((2, len(bounded), 1))
     if bounded.shape[2] < _MANY_DRAWS:
         return zero
-    middle, sd = bounded.mean(axis=2, keepdims=True), bounded.std(axis=2, keepdims=True)
+    middle = bounded.mean(axis=2, keepdims=True)
+    sd = bounded.std(axis=2, keepdims=True)
     points = middle + sd * np.eye(bounded.shape[1], 1 + bounded.shape[1], k=1)
     weights = _solved(points, zero, forms, slopes=False)
     tilt = np.where(weights.error <= ROUGH, weights.tilt, 0.0)[:, :, None]
@@ -311,16 +361,29 @@ def _newton(bounded: Floats, tilt: Floats, forms: WeightForms, slopes: bool) -> 
     from .kernels import solve_weights
 
     middle = forms.bounds.middle
-    grid = Grid(forms.base[..., None], forms.bounds.inner[:, None, None], middle[:, None, None])
+    grid = Grid(
+        forms.base[..., None], forms.bounds.inner[:, None, None], middle[:, None, None]
+    )
     mean_curve, spread_curve, path = (bounded[:, j : j + 1] for j in range(3))
     fixed, along = forms.law.weights(mean_curve, spread_curve, path, grid, slopes)
     fixed += forms.functions @ bounded[:, 2:]
     # averages over components give the moments and what tilts do to them
-    powers = np.stack([np.ones_like(forms.mean), forms.mean, forms.mean**2 + forms.variance], 1)
-    parts = np.concatenate([powers, *(powers * forms.tilts.mT[:, [k]] for k in (0, 1))], axis=1)
+    powers = np.stack(
+        [np.ones_like(forms.mean), forms.mean, forms.mean**2 + forms.variance], 1
+    )
+    parts = np.concatenate(
+        [powers, *(powers * forms.tilts.mT[:, [k]] for k in (0, 1))], axis=1
+    )
     solution = np.empty((11, len(fixed), fixed.shape[2]))
     solution[:2] = tilt
-    solve_weights(fixed, np.ascontiguousarray(bounded), parts, middle, forms.law.has_path, solution)
+    solve_weights(
+        fixed,
+        np.ascontiguousarray(bounded),
+        parts,
+        middle,
+        forms.law.has_path,
+        solution,
+    )
     tilt, mean, curve_slopes, inverse, error = np.split(solution, [2, 3, 6, 10])
     by_curve = inverse.reshape(2, 2, *error.shape[1:])
     return Weights(forms, fixed, along, tilt, mean[0], curve_slopes, by_curve, error[0])
@@ -328,8 +391,10 @@ def _newton(bounded: Floats, tilt: Floats, forms: WeightForms, slopes: bool) -> 
 
 def _along_line(bounded: Floats, forms: WeightForms, slopes: bool) -> Weights:
     """Weights (n, R, 1) as far as Newton's method follows the line from the pilot's predictors."""
-    begin, tilt = forms.pilot(), np.zeros((2, len(bounded), 1))
-    reached, step = np.zeros((len(begin), 1)), np.full((len(begin), 1), 0.5)
+    begin = forms.pilot()
+    tilt = np.zeros((2, len(bounded), 1))
+    reached = np.zeros((len(begin), 1))
+    step = np.full((len(begin), 1), 0.5)
     while len(rows := np.flatnonzero((reached < 1.0) & (step >= _SHORTEST))):
         share = np.minimum(reached[rows] + step[rows], 1.0)
         points = begin[rows] + share[..., None] * (bounded - begin)[rows]

@@ -25,14 +25,19 @@ def project_monotone(
 
     `precision` is the metric, (k, k) or (groups, k, k), by default of the draws' own covariance.
     """
-    draws, k = np.array(values, dtype=float), np.asarray(knots, dtype=float)
+    draws = np.array(values, dtype=float)
+    k = np.asarray(knots, dtype=float)
     if len(k) == 1 or not len(draws):
         return draws
     derivative = _Derivative(k)
     if draws.ndim == 2:
         return _project(draws, derivative, _metric_root(draws, precision))
     for group in range(draws.shape[1]):
-        metric = precision if precision is None or np.ndim(precision) == 2 else precision[group]
+        metric = (
+            precision
+            if precision is None or np.ndim(precision) == 2
+            else precision[group]
+        )
         draws[:, group] = project_monotone(draws[:, group], k, metric)
     return draws
 
@@ -70,7 +75,8 @@ class _Derivative:
         """Smallest derivative on each interval, and its position from 0 to 1, each (..., k - 1)."""
         secant = self.secants(values)
         slope = secant @ self.to_slopes.T
-        p, q = slope[..., :-1], slope[..., 1:]
+        p = slope[..., :-1]
+        q = slope[..., 1:]
         middle = 3.0 * secant - p - q
         bend = p - 2.0 * middle + q
         inside = (bend > 0) & (p > middle) & (q > middle)
@@ -83,7 +89,8 @@ class _Derivative:
         """Derivatives at positions in intervals as linear functions of the values, (n, k)."""
         s = place[:, None]
         width = np.diff(self.knots)
-        p, q = self.to_slopes[interval], self.to_slopes[interval + 1]
+        p = self.to_slopes[interval]
+        q = self.to_slopes[interval + 1]
         middle = 3.0 * np.eye(len(width))[interval] - p - q
         of_secants = (1 - s) ** 2 * p + 2 * s * (1 - s) * middle + s**2 * q
         secants = np.diff(np.eye(len(self.knots)), axis=0) / width[:, None]
@@ -93,25 +100,34 @@ class _Derivative:
 def _project(values: Floats, derivative: _Derivative, root: Floats) -> Floats:
     """Projections (draws, k) in the metric with inverse root @ root.T, by cutting planes."""
     scale = np.abs(derivative.secants(values)).max(axis=1)
-    falls = np.flatnonzero(derivative.minima(values)[0].min(axis=1) < -_ROUNDING * scale)
+    falls = np.flatnonzero(
+        derivative.minima(values)[0].min(axis=1) < -_ROUNDING * scale
+    )
     result = values.copy()
     # constraints do not depend on the level; subtracting it loses no digits
     starts = np.linalg.solve(root, (values - values.mean(axis=1, keepdims=True)).T).T
     # the knots and three points between any two
     place, interval = np.divmod(np.arange(4 * (values.shape[1] - 1)), 4)[::-1]
-    grid = _dual(derivative.rows(np.append(interval, interval[-1]), np.append(place / 4, 1)), root)
-    designs, active = dict.fromkeys(falls.tolist(), grid), falls
+    grid = _dual(
+        derivative.rows(np.append(interval, interval[-1]), np.append(place / 4, 1)),
+        root,
+    )
+    designs = dict.fromkeys(falls.tolist(), grid)
+    active = falls
     for _ in range(_ROUNDS):
         for i in active.tolist():
             # the dual of this quadratic programme is non-negative least squares
             design = designs[i]
             multipliers, _ = nnls(design, -starts[i], maxiter=100 * design.shape[1])
             result[i] = values[i] + (design @ multipliers) @ root.T
-            designs[i] = design[:, multipliers > 0]  # without the constraints that are not active
+            designs[i] = design[
+                :, multipliers > 0
+            ]  # without the constraints that are not active
         least, place = derivative.minima(result[active])
         low = least < -_CLOSE * scale[active, None]
         normals = _dual(derivative.rows(np.nonzero(low)[1], place[low]), root)
-        active, count = active[low.any(axis=1)], low.sum(axis=1)
+        active = active[low.any(axis=1)]
+        count = low.sum(axis=1)
         if not len(active):
             break
         cuts = np.split(normals, np.cumsum(count[count > 0])[:-1], axis=1)
@@ -138,6 +154,8 @@ def _lift(values: Floats, derivative: _Derivative) -> Floats:
         least = derivative.minima(result)[0].min(axis=1)
         if (least >= 0).all():
             break
-        lift = np.where(least < 0, np.maximum(2.0 * lift, np.maximum(-least, digits)), lift)
+        lift = np.where(
+            least < 0, np.maximum(2.0 * lift, np.maximum(-least, digits)), lift
+        )
         result = values + lift[:, None] * line
     return result

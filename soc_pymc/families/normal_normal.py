@@ -20,10 +20,13 @@ from .outcomes import OUTCOMES
 from .priors import Normal, NormalMixture
 from .row_sums import Columns, Ragged, RowSums, Weak, by_row, weak_dispersion
 
-_VARIANCE_SHARE = 0.3  # prior's centre of Var(theta | t), as a share of the values' squared scale
+_VARIANCE_SHARE = (
+    0.3  # prior's centre of Var(theta | t), as a share of the values' squared scale
+)
 _LEVEL_SD = 3.0
 _NOISE_SUMS = [
-    [f"sum_{y}{w}" if y + w else "n" for w in ("", "w", "w2", "w3")] for y in ("", "y", "y2")
+    [f"sum_{y}{w}" if y + w else "n" for w in ("", "w", "w2", "w3")]
+    for y in ("", "y", "y2")
 ]
 
 
@@ -61,7 +64,9 @@ class NormalRows(RowSums):
         gap = (location - centre)[..., None]
         n, plain, square = (moments[..., k, :] for k in range(3))
         value = n[..., 0] * xp.log(2.0 * np.pi / inverse)
-        value = value - inverse * inverse * (0.5 * n[..., 2] - inverse * n[..., 3] / 3.0)
+        value = value - inverse * inverse * (
+            0.5 * n[..., 2] - inverse * n[..., 3] / 3.0
+        )
         for k in range(4):
             scatter = square[..., k] - gap * (2.0 * plain[..., k] - gap * n[..., k])
             value = value + (-1.0) ** k * inverse ** (k + 1) * scatter
@@ -69,7 +74,12 @@ class NormalRows(RowSums):
 
     @staticmethod
     def draw_totals(
-        rng: Generator, location: Any, dispersion: Any, noise: Any, moments: Any, centre: Any
+        rng: Generator,
+        location: Any,
+        dispersion: Any,
+        noise: Any,
+        moments: Any,
+        centre: Any,
     ) -> Any:
         """Random mean values of rows."""
         n = moments[..., 0, 0]
@@ -86,7 +96,8 @@ class NormalRows(RowSums):
         # sums of powers of w - noise from those of powers of w
         shifted = (
             sum(
-                math.comb(k, j) * (-noise[:, None]) ** (k - j) * sums[:, :, j] for j in range(k + 1)
+                math.comb(k, j) * (-noise[:, None]) ** (k - j) * sums[:, :, j]
+                for j in range(k + 1)
             )
             for k in range(4)
         )
@@ -102,7 +113,9 @@ class NormalRows(RowSums):
         return cls(by_noise, total / n, np.zeros(rows))
 
     @classmethod
-    def weak(cls, sums: Mapping[str, float], scale: str, centre: float) -> tuple[Weak, Weak]:
+    def weak(
+        cls, sums: Mapping[str, float], scale: str, centre: float
+    ) -> tuple[Weak, Weak]:
         """Weak priors of both curves, in units of the values."""
         n = sums["n"]
         mean = sums["sum_t"] / n
@@ -117,7 +130,8 @@ class NormalRows(RowSums):
     def _sums(self) -> tuple[Floats, Floats]:
         """Number of items by row, and sum of their noise variances."""
         noise, moments = self.by_noise.columns
-        items, starts = moments[:, 0, 0], self.by_noise.start[:-1]
+        items = moments[:, 0, 0]
+        starts = self.by_noise.start[:-1]
         return np.add.reduceat(items, starts), np.add.reduceat(items * noise, starts)
 
     def unit(self, dispersion: Floats, rows: Ints | None = None) -> Floats:
@@ -126,19 +140,30 @@ class NormalRows(RowSums):
         noise = noises / items
         return np.sqrt(np.exp(dispersion) + (noise if rows is None else noise[rows]))
 
-    def information(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats]:
+    def information(
+        self, location: Floats, dispersion: Floats
+    ) -> tuple[Floats, Floats]:
         """Fisher information of mean and of log variance by row; the two are orthogonal."""
-        row, number, (noise, moments) = self.by_noise.row, len(self.total), self.by_noise.columns
-        variance, n = np.exp(dispersion)[row], moments[:, 0, 0]
+        row, number, (noise, moments) = (
+            self.by_noise.row,
+            len(self.total),
+            self.by_noise.columns,
+        )
+        variance = np.exp(dispersion)[row]
+        n = moments[:, 0, 0]
         total = variance + self.spread[row] + noise
         of_variance = 0.5 * n * (variance / total) ** 2
-        return np.bincount(row, n / total, number), np.bincount(row, of_variance, number)
+        return np.bincount(row, n / total, number), np.bincount(
+            row, of_variance, number
+        )
 
     def level(self) -> tuple[float, float]:
         """Overall mean, and the log of the variance less the noise."""
         n, noises = self._sums()
         level = float(np.average(self.total, weights=n))
-        squares = self.by_noise.columns[1][:, 2, 0].sum() + n @ (self.total - level) ** 2
+        squares = (
+            self.by_noise.columns[1][:, 2, 0].sum() + n @ (self.total - level) ** 2
+        )
         noise = noises.sum() / n.sum()
         return level, float(np.log(np.maximum(squares / n.sum() - noise, 0.1 * noise)))
 
@@ -146,11 +171,14 @@ class NormalRows(RowSums):
 def _noise_sums(table: Columns) -> Floats:
     """Sums of cells, (cells, 3, 4): of w^k times 1, y and y^2, k = 0 to 3."""
     if "sum_yw" in table:
-        sums = np.array([[table[name] for name in names] for names in _NOISE_SUMS], dtype=float)
+        sums = np.array(
+            [[table[name] for name in names] for names in _NOISE_SUMS], dtype=float
+        )
         return np.moveaxis(sums, -1, 0)
     # values and noise hardly vary in joint cells
     n = table["n"].astype(float)
-    w1, w2 = table["sum_w"] / n, table["sum_w2"] / n
+    w1 = table["sum_w"] / n
+    w2 = table["sum_w2"] / n
     # the third moment of a narrow cell about its mean is negligible
     powers = np.stack([np.ones(len(n)), w1, w2, w1 * (3.0 * w2 - 2.0 * w1**2)], axis=1)
     names = np.stack([n, table["sum_y"], table["sum_y2"]], axis=1)
@@ -166,7 +194,9 @@ class NormalNormal(Family):
     name = "Normal"
     formulas = FORMULAS["Normal"]
     outcome = OUTCOMES["normal"]
-    prior, mixture, rows = Normal, NormalMixture, NormalRows
+    prior = Normal
+    mixture = NormalMixture
+    rows = NormalRows
     parameters = "mean", "variance"
 
     def to_curves(self, a: Any, b: Any) -> Pair:
@@ -200,18 +230,29 @@ class NormalNormal(Family):
     def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         return self.cdf(y, a, b + size**2)
 
-    def simulate(self, location: Any, dispersion: Any, size: Any, rng: Generator) -> Floats:
+    def simulate(
+        self, location: Any, dispersion: Any, size: Any, rng: Generator
+    ) -> Floats:
         sd = np.sqrt(np.exp(dispersion) + size**2)
         return location + sd * rng.standard_normal(location.shape)
 
-    def outcome_moments(self, a: Floats, b: Floats, size: Floats) -> tuple[Floats, Floats, Floats]:
+    def outcome_moments(
+        self, a: Floats, b: Floats, size: Floats
+    ) -> tuple[Floats, Floats, Floats]:
         return a, np.sqrt(b + size**2), np.zeros_like(a)
 
     def gained(
-        self, least: Floats, above: Bools, a: Floats, b: Floats, size: Floats, cut: Floats
+        self,
+        least: Floats,
+        above: Bools,
+        a: Floats,
+        b: Floats,
+        size: Floats,
+        cut: Floats,
     ) -> Floats:
         # integral over the further values that change the choice
         total = b + size**2
         bell = self.kernel(least, a, total) * (b / total)
-        gap, upto = a - cut, self.cdf(least, a, total)
+        gap = a - cut
+        upto = self.cdf(least, a, total)
         return np.where(above, bell - gap * upto, bell + gap * (1.0 - upto))

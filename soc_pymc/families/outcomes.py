@@ -46,7 +46,9 @@ class Validity:
     # f(y, x), true if outcome and size exclude each other, in operators for arrays and for columns
     # of engines
     conflict: Callable[[Any, Any], Any] | None = None
-    conflict_words: str = ""  # description of such an outcome; {size} is the size's column
+    conflict_words: str = (
+        ""  # description of such an outcome; {size} is the size's column
+    )
     score: Bounds = _SCORE_BOUNDS
 
     def are_valid(self, score: Floats, outcome: Floats, size: Floats) -> bool:
@@ -66,14 +68,20 @@ class Sum(NamedTuple):
     complement: int = 0
 
 
-_SUMS = {"sum_s2": Sum(0, 1), "sum_y_log_N": Sum(1, 0, "log"), "above": Sum(1, 0, "above")}
+_SUMS = {
+    "sum_s2": Sum(0, 1),
+    "sum_y_log_N": Sum(1, 0, "log"),
+    "above": Sum(1, 0, "above"),
+}
 
 
 def sum_of(name: str) -> Sum | None:
     """Summand of a column by its name, such as "sum_yN2"; None for columns of scores alone."""
     if not (product := re.fullmatch(r"sum_((?:[yNwz]\d?)+)", name)):
         return _SUMS.get(name)
-    powers = {letter: int(digit or 1) for letter, digit in re.findall(r"(.)(\d?)", product[1])}
+    powers = {
+        letter: int(digit or 1) for letter, digit in re.findall(r"(.)(\d?)", product[1])
+    }
     size = powers.get("N", 0) + powers.get("w", 0)
     return Sum(powers.get("y", 0), size, complement=powers.get("z", 0))
 
@@ -83,7 +91,9 @@ class Table:
     """One table of sums."""
 
     keys: tuple[str, ...]  # columns of keys, unique to a row
-    reals: tuple[str, ...]  # columns of real sums (score_min and score_max are extremes)
+    reals: tuple[
+        str, ...
+    ]  # columns of real sums (score_min and score_max are extremes)
     cells: Mapping[str, Cell]  # cells that identify rows, by column of keys
 
 
@@ -100,7 +110,9 @@ class Words:
     estimate: str  # an item's outcome as an estimate of its theta: "own rate"
     unit: str  # of theta, with placeholders for the columns {outcome} and {size}
     text: str  # an item's outcome, as the second half of a sentence
-    further: str  # one further observation, with placeholders for its {amount} and {size}
+    further: (
+        str  # one further observation, with placeholders for its {amount} and {size}
+    )
     worth: str  # heading for the items whose further observation is worth most
     events: str  # name of unnamed outcomes in units and totals
     noise: str  # noise of outcomes about theta
@@ -124,21 +136,32 @@ class Outcome:
     words: Words
     validity: Validity
     tables: Mapping[str, Table]  # first "part", last "joint", which is optional
-    describe: Callable[[int, Mapping[str, Any]], str]  # items and totals of columns, in words
+    describe: Callable[
+        [int, Mapping[str, Any]], str
+    ]  # items and totals of columns, in words
     # (outcomes, sizes, items, group of each) of bins -> estimates of theta and their standard
     # errors from noise alone, by group
     pooled: Callable[[Floats, Floats, Floats, Ints], Pair]
     forms: OutcomeForms  # functions only of outcomes
-    whole: bool = True  # outcomes are whole numbers, with step functions as predictive cdfs
+    whole: bool = (
+        True  # outcomes are whole numbers, with step functions as predictive cdfs
+    )
     positive: bool = True  # theta is positive, with logarithmic curves and pictures
     relative: bool = False  # the spread of theta is reported as a share of its mean
     direct: bool = False  # an outcome is itself the estimate of theta
-    sizes_add: bool = True  # a larger size is more informative, and means are over units of size
+    sizes_add: bool = (
+        True  # a larger size is more informative, and means are over units of size
+    )
     size_power: int = 1  # of the size in sums: N of counts, s^2 of values
-    integers: tuple[str, ...] = ("n", "sum_y")  # columns of whole numbers of every table
+    integers: tuple[str, ...] = (
+        "n",
+        "sum_y",
+    )  # columns of whole numbers of every table
     # widths of cells; statistics with other cells cannot be added
     grid: str = f"counts exact below {EXACT_COUNTS}, {1 << STEPS} cells an octave"
-    usual_size: float | None = 1.0  # default size of an outcome; None if it must be given
+    usual_size: float | None = (
+        1.0  # default size of an outcome; None if it must be given
+    )
     no_information: float = 0.0  # size of an uninformative outcome
     ends: tuple[float, ...] = ()  # scores that are atoms however few items have them
     # (outcome, size) -> each item's own estimate of theta; NaN without information
@@ -164,13 +187,19 @@ class Outcome:
 
     def reads_theta(self, score: Floats, outcome: Floats, size: Floats) -> bool:
         """Return True if scores of bins are estimates of a positive theta, within a factor of 3."""
-        if not self.positive or score.min() < self.theta.low or score.max() > self.theta.high:
+        if (
+            not self.positive
+            or score.min() < self.theta.low
+            or score.max() > self.theta.high
+        ):
             return False
         mean, estimate = (
             self.theta.position(total / size.sum())
             for total in ((score * size).sum(), outcome.sum())
         )
-        return bool(np.isfinite(mean + estimate) and abs(mean - estimate) < np.log(_ALIKE))
+        return bool(
+            np.isfinite(mean + estimate) and abs(mean - estimate) < np.log(_ALIKE)
+        )
 
     def sums(self, name: str) -> tuple[str, ...]:
         """Columns of a table without keys: whole numbers, then real sums."""
@@ -182,7 +211,9 @@ class Outcome:
 
     def reals(self, names: Sequence[str]) -> tuple[str, ...]:
         """Real sums of some tables, each once."""
-        return tuple(dict.fromkeys(real for name in names for real in self.tables[name].reals))
+        return tuple(
+            dict.fromkeys(real for name in names for real in self.tables[name].reals)
+        )
 
     def check_table(self, name: str) -> None:
         """Refuse a name that is not a table of this kind."""
@@ -212,7 +243,8 @@ _EXPOSURE = "sum_N", "sum_N2", "sum_N3", "sum_y2", "sum_yN", "sum_yN2", "sum_yN3
 def _pooled_rates(
     y: Floats, size: Floats, items: Floats, group: Ints, trials: bool = False
 ) -> Pair:
-    total, amount = np.bincount(group, y), np.bincount(group, size)
+    total = np.bincount(group, y)
+    amount = np.bincount(group, size)
     rate = _rate(total, amount)
     variance = total * (1.0 - rate) if trials else total
     return rate, _rate(np.sqrt(variance), amount)
@@ -268,7 +300,11 @@ _POISSON = Outcome(
 
 _NOISES = Cell("noise_cell", "size", "noise", 12, -(1 << 11))
 _VALUES = Cell("value_cell", "outcome", "value", 26, -(1 << 25))
-_NOISE = "sum_y", "sum_y2", *(f"sum_{y}{w}" for y in ("", "y", "y2") for w in ("w", "w2", "w3"))
+_NOISE = (
+    "sum_y",
+    "sum_y2",
+    *(f"sum_{y}{w}" for y in ("", "y", "y2") for w in ("w", "w2", "w3")),
+)
 _VALUE = "sum_y", "sum_y2", "sum_y3", "sum_w", "sum_w2"
 
 
@@ -322,7 +358,10 @@ _NORMAL = Outcome(
     },
     grid=f"{1 << STEPS} cells an octave of noise, values in cells of 1/16 to 1/8 of it",
     estimate=lambda value, noise_sd: value,
-    of_bins=lambda sums: (np.sqrt(sums["sum_s2"] / sums["n"]), sums["sum_y"] / sums["n"]),
+    of_bins=lambda sums: (
+        np.sqrt(sums["sum_s2"] / sums["n"]),
+        sums["sum_y"] / sums["n"],
+    ),
     usual_size=None,
     no_information=LARGEST_VALUE,
     pooled=_pooled_values,

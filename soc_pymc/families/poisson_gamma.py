@@ -24,16 +24,31 @@ from .row_sums import Columns, Ragged, RowSums, by_row
 from .scales import EXACT_COUNTS
 from .special_functions import beta_tail, log_negative_binomial
 
-_NO_SPREAD, _NO_NOISE = 1e15, 1e15  # shapes of a Gamma and means of a Poisson without visible noise
+# shapes of a Gamma and means of a Poisson without visible noise
+_NO_SPREAD = 1e15
+_NO_NOISE = 1e15
 _SHARP = 1e10  # shape from which a Gamma is Normal in the signed root of its deviance
 _NO_GAMMA = 1e100  # shape from which a negative binomial is a Poisson
-_TINY = -690.0  # log of the numbers below which the cdf of a Gamma is computed from its logarithm
-_LEAST_SHAPE = 1.0  # smaller ones are drawn at shape + 1 and transformed, as draws underflow
+_TINY = (
+    -690.0
+)  # log of the numbers below which the cdf of a Gamma is computed from its logarithm
+_LEAST_SHAPE = (
+    1.0  # smaller ones are drawn at shape + 1 and transformed, as draws underflow
+)
 _MOST_EVENTS = 1e18  # expected of an item: more than this numpy cannot draw
 _MANY = 1e5  # counts from which on logarithms of probabilities are formed without cancellation
 _TAIL = 20.0  # extent of a grid of further counts, in Gamma tails
 _COUNT_SUMS = ("n", "sum_y", "sum_y2", "sum_y3")
-_EXPOSURE_SUMS = ("n", "sum_N", "sum_N2", "sum_N3", "sum_y", "sum_yN", "sum_yN2", "sum_yN3")
+_EXPOSURE_SUMS = (
+    "n",
+    "sum_N",
+    "sum_N2",
+    "sum_N3",
+    "sum_y",
+    "sum_yN",
+    "sum_yN2",
+    "sum_yN3",
+)
 
 
 # --- rows ----------------------------------------------------------------------------------------
@@ -42,7 +57,9 @@ _EXPOSURE_SUMS = ("n", "sum_N", "sum_N2", "sum_N3", "sum_y", "sum_yN", "sum_yN2"
 def _stirling(x: Any) -> Any:
     """Log Gamma(x) - (x - 1/2) log x + x - log(2 pi)/2, for x of 32 and more: to 1e-16."""
     square = 1.0 / (x * x)
-    return (1.0 / 12.0 - square * (1.0 / 360.0 - square * (1.0 / 1260.0 - square / 1680.0))) / x
+    return (
+        1.0 / 12.0 - square * (1.0 / 360.0 - square * (1.0 / 1260.0 - square / 1680.0))
+    ) / x
 
 
 def rising(xp: Any, cv2: Any, step: Any, over: Any, excess: Any, weight: Any) -> Any:
@@ -65,15 +82,21 @@ def two_points(
     variance = squares / weight - mean * mean
     # sums of squares carry rounding of this relative size: below it the cell is a single value
     divided = variance > 1e-13 * mean * mean
-    mean_w, sd = mean[divided], np.sqrt(variance[divided])
-    about = cubes[divided] / weight[divided] - mean_w * (3.0 * variance[divided] + mean_w * mean_w)
+    mean_w = mean[divided]
+    sd = np.sqrt(variance[divided])
+    about = cubes[divided] / weight[divided] - mean_w * (
+        3.0 * variance[divided] + mean_w * mean_w
+    )
     # what rounding leaves of the third moment of a narrow cell is noise; points stay in the cell
-    lean = np.where(variance[divided] > 1e-10 * mean_w * mean_w, about / variance[divided], 0.0)
+    lean = np.where(
+        variance[divided] > 1e-10 * mean_w * mean_w, about / variance[divided], 0.0
+    )
     lean = np.clip(lean, -mean_w / 16.0, mean_w / 16.0) / (2.0 * sd)
     reach = np.sqrt(1.0 + lean * lean)
     upper = 0.5 * (1.0 - lean / reach)
     low, high = (mean_w + sd * (lean + sign * reach) for sign in (-1.0, 1.0))
-    value, share = mean.copy(), weight.astype(float)
+    value = mean.copy()
+    share = weight.astype(float)
     value[divided] = np.maximum(low, 0.0)
     share[divided] *= 1.0 - upper
     return (
@@ -123,7 +146,9 @@ class GammaRows(RowSums):
         cv2 = np.exp(dispersion)[..., None]
         shape = items / cv2
         sharp = shape >= _NO_SPREAD
-        drawn = (shape > 0.0) & ~sharp  # for an infinite cv2 theta is 0 with probability 1
+        drawn = (
+            shape > 0.0
+        ) & ~sharp  # for an infinite cv2 theta is 0 with probability 1
         gamma = cv2 * rng.standard_gamma(np.where(drawn, shape, 0.0))
         theta_sums = np.select([sharp, drawn], [items, gamma], 0.0)
         expected = np.exp(location) * (exposure * theta_sums).sum(axis=-1)
@@ -139,7 +164,9 @@ class GammaRows(RowSums):
             log_size = np.log(joint["sum_N"] / joint["n"])
             y_log_n = np.bincount(joint["row"], joint["sum_y"] * log_size, rows)
         else:
-            counts, exposures, part = cells["count"], cells["exposure"], cells["part"]
+            counts = cells["count"]
+            exposures = cells["exposure"]
+            part = cells["part"]
             y_log_n = np.bincount(part["row"], part["sum_y_log_N"], rows)
         of_counts, log_factorials = histogram(rows, columns(counts, _COUNT_SUMS))
         points = _exposure_points(rows, exposures)
@@ -151,9 +178,15 @@ class GammaRows(RowSums):
         """Sum of all counts."""
         return sums["sum_y"]
 
-    def information(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats]:
+    def information(
+        self, location: Floats, dispersion: Floats
+    ) -> tuple[Floats, Floats]:
         """Fisher information of log mean, and a lower bound of that of log cv2, by row."""
-        row, number, (exposure, items, _) = self.points.row, len(self.total), self.points.columns
+        row, number, (exposure, items, _) = (
+            self.points.row,
+            len(self.total),
+            self.points.columns,
+        )
         log_mean, log_cv2 = self.widened(np, location, dispersion, self.spread)
         chain = np.exp(dispersion - log_cv2) * (1.0 + self.spread)
         cv2 = np.exp(log_cv2)[row]
@@ -178,13 +211,17 @@ class GammaRows(RowSums):
         return self.total > 0
 
 
-def histogram(rows: int, cells: Sequence[NDArray[Any]]) -> tuple[tuple[Ragged, Ragged], Floats]:
+def histogram(
+    rows: int, cells: Sequence[NDArray[Any]]
+) -> tuple[tuple[Ragged, Ragged], Floats]:
     """Columns for `rising` from cells (row, n, sums of y, y^2, y^3), and sums of log y! by row.
 
     They are numbers j below 32 with the items of more than j, and others less 32 with their items.
     """
     point_row, y, weight = two_points(*cells)
-    nearest = np.rint(y)  # weighted sums of one count are its multiples except for rounding
+    nearest = np.rint(
+        y
+    )  # weighted sums of one count are its multiples except for rounding
     y = np.where(np.abs(y - nearest) <= 1e-12 * nearest, nearest, y)
     above = np.zeros((rows, EXACT_COUNTS))
     for j in range(EXACT_COUNTS):
@@ -211,10 +248,14 @@ def _exposure_points(rows: int, cells: Columns) -> Ragged:
         pd.Series(weight).groupby([point_row, exposure]).sum()
         for point_row, exposure, weight in (
             two_points(row, n, n1, n2, n3),
-            two_points(row[occupied], y[occupied], y1[occupied], y2[occupied], y3[occupied]),
+            two_points(
+                row[occupied], y[occupied], y1[occupied], y2[occupied], y3[occupied]
+            ),
         )
     )
-    points = pd.concat(weights, axis=1, sort=True).fillna(0.0)  # exact cells share their points
+    points = pd.concat(weights, axis=1, sort=True).fillna(
+        0.0
+    )  # exact cells share their points
     place, size = (points.index.get_level_values(k).to_numpy() for k in (0, 1))
     return by_row(rows, place, size, *points.to_numpy().T)
 
@@ -228,7 +269,9 @@ class PoissonGamma(Family):
     name = "Gamma"
     formulas = FORMULAS["Gamma"]
     outcome = OUTCOMES["poisson"]
-    prior, mixture, rows = Gamma, GammaMixture, GammaRows
+    prior = Gamma
+    mixture = GammaMixture
+    rows = GammaRows
     parameters = "shape", "rate"
     has_log_moments = True
 
@@ -249,7 +292,11 @@ class PoissonGamma(Family):
 
     def kernel(self, cut: Floats, a: Floats, b: Floats) -> Floats:
         # x^a e^-x / Gamma(a + 1) as a Poisson probability, which loses no digits where a is large
-        return a / b * np.exp(log_negative_binomial(a, _NO_GAMMA, np.maximum(cut, 0.0) * b))
+        return (
+            a
+            / b
+            * np.exp(log_negative_binomial(a, _NO_GAMMA, np.maximum(cut, 0.0) * b))
+        )
 
     def draw(self, a: Floats, b: Floats, rngs: Generators) -> Floats:
         return draw_log_gamma(a, rngs) - np.log(b)
@@ -273,18 +320,27 @@ class PoissonGamma(Family):
 
     def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         ratio = size / b
-        tail = beta_tail(ratio / (1.0 + ratio), 1.0 / (1.0 + ratio), np.maximum(y, 1.0), a)
+        tail = beta_tail(
+            ratio / (1.0 + ratio), 1.0 / (1.0 + ratio), np.maximum(y, 1.0), a
+        )
         return np.where(y > 0, tail, 0.0)
 
-    def simulate(self, location: Any, dispersion: Any, size: Any, rng: Generator) -> Floats:
+    def simulate(
+        self, location: Any, dispersion: Any, size: Any, rng: Generator
+    ) -> Floats:
         theta = rng.standard_gamma(np.exp(-dispersion)) * np.exp(location + dispersion)
         return rng.poisson(np.minimum(size * theta, _MOST_EVENTS)).astype(float)
 
-    def outcome_moments(self, a: Floats, b: Floats, size: Floats) -> tuple[Floats, Floats, Floats]:
-        mean, scale = a * (size / b), 1.0 + size / b
+    def outcome_moments(
+        self, a: Floats, b: Floats, size: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        mean = a * (size / b)
+        scale = 1.0 + size / b
         return mean, np.sqrt(mean * scale), _TAIL * scale
 
-    def further_log_density(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
+    def further_log_density(
+        self, y: Floats, size: Floats, a: Floats, b: Floats
+    ) -> Floats:
         if y.max() > _MANY or (a != a[:1]).any():
             return self.log_marginal(y, size, a, b)
         # terms that components of one shape share are computed once; they cancel for large counts

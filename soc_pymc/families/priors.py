@@ -62,15 +62,20 @@ class Spline:
 
     def __post_init__(self) -> None:
         pair = OrNone(_mean_and_sd)
-        scale, wiggle = OneOf(*SCALES, RANK), OrNone(POSITIVE)
+        scale = OneOf(*SCALES, RANK)
+        wiggle = OrNone(POSITIVE)
         knots = Whole(1, _MOST_KNOTS)
-        convert_fields(self, knots=knots, scale=scale, level=pair, slope=pair, wiggle=wiggle)
+        convert_fields(
+            self, knots=knots, scale=scale, level=pair, slope=pair, wiggle=wiggle
+        )
 
 
 def _mean_and_sd(pair: Any, name: str) -> tuple[float, float]:
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise FitError(f"{name}={shown(pair)} must be (mean, standard deviation > 0)")
-    return Real()(pair[0], f"mean of {name}"), POSITIVE(pair[1], f"standard deviation of {name}")
+    return Real()(pair[0], f"mean of {name}"), POSITIVE(
+        pair[1], f"standard deviation of {name}"
+    )
 
 
 class Constant(Spline):

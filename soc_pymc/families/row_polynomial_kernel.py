@@ -24,13 +24,16 @@ def fill(  # type: ignore[no-untyped-def]
 ):
     """Fill values and slopes (unless empty), (rows, draws), and mark those outside regions."""
     draws = m.shape[1]
-    u, v, inner = np.empty(draws), np.empty(draws), np.empty(draws)
+    u = np.empty(draws)
+    v = np.empty(draws)
+    inner = np.empty(draws)
     power = np.arange(coefficients.shape[1])
     for b in range(len(m)):
         if not reach[0, b] > 0.0 or not reach[1, b] > 0.0:
             outside[b] = True
             continue
-        per_u, per_v = 1.0 / reach[0, b], 1.0 / reach[1, b]
+        per_u = 1.0 / reach[0, b]
+        per_v = 1.0 / reach[1, b]
         for s in range(draws):
             u[s] = (m[b, s] - centre[0, b]) * per_u
             v[s] = (c[b, s] - centre[1, b]) * per_v

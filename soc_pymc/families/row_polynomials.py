@@ -13,7 +13,8 @@ _ERROR = 1e-3  # nats, allowed for all rows together as independent errors
 _TESTS = 12  # random points of a row where the error is measured
 _AT_ONCE = 1 << 16  # powers of one variable at once: half a MB
 # from here on compiled code, which is three times as fast, makes up for its loading
-_COMPILED_ROWS, _COMPILED_VALUES = 5_000, 1_000_000
+_COMPILED_ROWS = 5_000
+_COMPILED_VALUES = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,11 +31,15 @@ class Surrogates:
         (value,), outside = self._evaluated(location, dispersion, 1)
         return value, outside
 
-    def values_and_slopes(self, location: Floats, dispersion: Floats) -> tuple[Floats, Bools]:
+    def values_and_slopes(
+        self, location: Floats, dispersion: Floats
+    ) -> tuple[Floats, Bools]:
         """Values, and slopes in both parameters, (3, rows, draws); and where these are outside."""
         return self._evaluated(location, dispersion, 3)
 
-    def _evaluated(self, location: Floats, dispersion: Floats, number: int) -> tuple[Floats, Bools]:
+    def _evaluated(
+        self, location: Floats, dispersion: Floats, number: int
+    ) -> tuple[Floats, Bools]:
         results = np.empty((number, *location.shape))
         outside = np.empty(location.shape, dtype=np.bool_)
         if len(location) >= _COMPILED_ROWS or location.size >= _COMPILED_VALUES:
@@ -49,19 +54,24 @@ class Surrogates:
             for start in range(0, len(members), step):
                 rows = members[start : start + step]
                 part = location[rows], dispersion[rows]
-                results[:, rows], outside[rows] = self._of_rows(rows, *part, int(degree), number)
+                results[:, rows], outside[rows] = self._of_rows(
+                    rows, *part, int(degree), number
+                )
         return results, outside
 
     def _of_rows(
         self, rows: Ints, location: Floats, dispersion: Floats, degree: int, number: int
     ) -> tuple[Floats, Bools]:
         """Results for some rows of one degree."""
-        with np.errstate(divide="ignore", invalid="ignore"):  # rows without a polynomial
+        with np.errstate(
+            divide="ignore", invalid="ignore"
+        ):  # rows without a polynomial
             per_unit = 1.0 / self.reach[:, rows, None]
             u = (location - self.centre[0, rows, None]) * per_unit[0]
             v = (dispersion - self.centre[1, rows, None]) * per_unit[1]
             outside = ~((np.abs(u) < 1.0) & (np.abs(v) < 1.0))
-            of_u, of_v = _powers(u, degree), _powers(v, degree)
+            of_u = _powers(u, degree)
+            of_v = _powers(v, degree)
             terms = self.coefficients[rows, : degree + 1, : degree + 1]
             by_u = terms @ of_v  # coefficients of the powers of u
             results = np.empty((number, *location.shape))
@@ -93,15 +103,19 @@ def make_surrogates(
     degrees: tuple[int, ...] = _DEGREES,
 ) -> Surrogates:
     """Polynomials over boxes (2, rows) of the first of `degrees` whose error is allowed."""
-    centre, reach = 0.5 * (low + high), 0.5 * (high - low)
-    number, most = reach.shape[1], degrees[-1] + 1
-    coefficients, degree = np.zeros((number, most, most)), np.zeros(number, dtype=np.int64)
+    centre = 0.5 * (low + high)
+    reach = 0.5 * (high - low)
+    number = reach.shape[1]
+    most = degrees[-1] + 1
+    coefficients = np.zeros((number, most, most))
+    degree = np.zeros(number, dtype=np.int64)
     rows = np.arange(number)
     for tried in degrees:
         terms, error = _fitted(data, centre[:, rows], reach[:, rows], rows, tried)
         good = error <= allowed / np.sqrt(number)  # false where it is not a number
         coefficients[rows, : tried + 1, : tried + 1] = terms
-        degree[rows], rows = tried, rows[~good]
+        degree[rows] = tried
+        rows = rows[~good]
         if not len(rows):
             break
     reach[:, rows] = 0.0

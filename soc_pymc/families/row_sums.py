@@ -86,7 +86,9 @@ class Ragged(NamedTuple):
         step = np.arange(number.max(initial=0))
         inside = step < number[:, None]
         place = (self.start[rows][:, None] + step)[inside]
-        padded = [np.zeros((*inside.shape, *column.shape[1:])) for column in self.columns]
+        padded = [
+            np.zeros((*inside.shape, *column.shape[1:])) for column in self.columns
+        ]
         for values, column in zip(padded, self.columns, strict=True):
             values[inside] = column[place]
         return padded
@@ -103,16 +105,26 @@ def by_row(rows: int, row_of_cell: Ints, *columns: Floats) -> Ragged:
 class RowSums(ABC):
     """Data of rows: frozen dataclasses of cells and of arrays (rows,), with `spread` the last."""
 
-    margins: ClassVar[tuple[str, ...]]  # tables of cells for rows without classes of sizes
+    margins: ClassVar[
+        tuple[str, ...]
+    ]  # tables of cells for rows without classes of sizes
     size_cell: ClassVar[str]  # column of joint cells with an item's size
     nothing: ClassVar[str] = ""  # why there is nothing to fit if the sum of sizes is 0
     # scores on these scales are estimates of theta on the scale of the mean's curve
     natural_scales: ClassVar[tuple[str, ...]] = ("log",)
     # mean and sd of the second curve's level: log cv2 is between 0.02 and 5 with probability 0.95
     dispersion_level: ClassVar[tuple[float, float]] = (float(np.log(0.3)), 1.4)
-    most_spread: ClassVar[float] = 1.0  # variance in a row, which second-order terms can describe
-    most: ClassVar[tuple[float, float]] = (300.0, 60.0)  # largest parameters that cells can resolve
-    farthest: ClassVar[tuple[float, float]] = (3.0, 3.0)  # longest step of curves in Fisher scoring
+    most_spread: ClassVar[float] = (
+        1.0  # variance in a row, which second-order terms can describe
+    )
+    most: ClassVar[tuple[float, float]] = (
+        300.0,
+        60.0,
+    )  # largest parameters that cells can resolve
+    farthest: ClassVar[tuple[float, float]] = (
+        3.0,
+        3.0,
+    )  # longest step of curves in Fisher scoring
     reach: ClassVar[float] = 1.0  # longest Newton step of the first parameter in a row
 
     if TYPE_CHECKING:
@@ -121,7 +133,9 @@ class RowSums(ABC):
 
     @staticmethod
     @abstractmethod
-    def widened(xp: Any, location: Any, dispersion: Any, spread: Any) -> tuple[Any, Any]:
+    def widened(
+        xp: Any, location: Any, dispersion: Any, spread: Any
+    ) -> tuple[Any, Any]:
         """Curves averaged over a variance `spread` of the first, to second order."""
 
     @staticmethod
@@ -140,7 +154,9 @@ class RowSums(ABC):
         """Build from tables of cells with a column ``row``: joint cells, or all margins."""
 
     @abstractmethod
-    def information(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats]:
+    def information(
+        self, location: Floats, dispersion: Floats
+    ) -> tuple[Floats, Floats]:
         """Fisher information of the first parameter, and a lower bound of the second's, by row."""
 
     @abstractmethod
@@ -155,7 +171,9 @@ class RowSums(ABC):
         return cls.log_probability(xp, *curves, *others)
 
     @classmethod
-    def replicates(cls, rng: Generator, location: Any, dispersion: Any, *cells: Any) -> Any:
+    def replicates(
+        cls, rng: Generator, location: Any, dispersion: Any, *cells: Any
+    ) -> Any:
         """Random totals (..., k) of rows from `cells`, given both curves (..., k)."""
         *others, spread = cells
         with np.errstate(all="ignore"):
@@ -168,7 +186,9 @@ class RowSums(ABC):
         arrays: list[NDArray[Any]] = []
         for field in fields(self):  # type: ignore[arg-type]
             values = getattr(self, field.name)
-            arrays += values.padded(rows) if isinstance(values, Ragged) else [values[rows]]
+            arrays += (
+                values.padded(rows) if isinstance(values, Ragged) else [values[rows]]
+            )
         return tuple(arrays)
 
     @cached_property
@@ -187,21 +207,28 @@ class RowSums(ABC):
         """Parts of all rows, padded once."""
         return list(self._parts(np.arange(len(self.total))))
 
-    def _parts(self, rows: Ints) -> Iterator[tuple[Ints, int, tuple[NDArray[Any], ...]]]:
+    def _parts(
+        self, rows: Ints
+    ) -> Iterator[tuple[Ints, int, tuple[NDArray[Any], ...]]]:
         """Places in `rows` with about as many cells, draws to take at once, and padded cells."""
         sizes = sum(np.diff(start)[rows] for start in self._starts)
         octave = np.frexp(np.asarray(sizes, dtype=float))[1]
         for size in np.unique(octave):
-            places, most = np.flatnonzero(octave == size), 1 << int(size)
+            places = np.flatnonzero(octave == size)
+            most = 1 << int(size)
             step = max(1, _AT_ONCE // most)
             for begin in range(0, len(places), step):
                 part = places[begin : begin + step]
                 draws = max(1, _AT_ONCE // (most * len(part)))
                 yield part, draws, self.cells(rows[part])
 
-    def values(self, location: Floats, dispersion: Floats, rows: Ints | None = None) -> Floats:
+    def values(
+        self, location: Floats, dispersion: Floats, rows: Ints | None = None
+    ) -> Floats:
         """Log marginal of some rows, by default all, at parameters (draws, k)."""
-        return self._in_parts(partial(self.log_marginal, np), location, dispersion, rows)
+        return self._in_parts(
+            partial(self.log_marginal, np), location, dispersion, rows
+        )
 
     def draw(self, location: Floats, dispersion: Floats, rng: Generator) -> Floats:
         """Replicates of the observed totals of all rows at given curves (draws, rows)."""
@@ -226,16 +253,28 @@ class RowSums(ABC):
         return result
 
     def _around(
-        self, number: int, location: Floats, dispersion: Floats, rows: Ints | None = None
+        self,
+        number: int,
+        location: Floats,
+        dispersion: Floats,
+        rows: Ints | None = None,
     ) -> tuple[Floats, Floats, tuple[Floats, Floats]]:
         """Values (number, draws, k) at the first of `_AROUND`, steps and slopes of the location."""
-        u, v = (np.array(shifts)[:, None, None] for shifts in zip(*_AROUND[:number], strict=True))
+        u, v = (
+            np.array(shifts)[:, None, None]
+            for shifts in zip(*_AROUND[:number], strict=True)
+        )
         step = _STEP * self.unit(dispersion, rows)
         points = location + u * step, dispersion + v * _STEP
         locations, dispersions = (x.reshape(-1, location.shape[-1]) for x in points)
         values = self.values(locations, dispersions, rows).reshape(points[0].shape)
-        with np.errstate(invalid="ignore"):  # where a draw is too far for a finite value
-            slopes = (values[1] - values[2]) / (2.0 * step), (values[3] - values[4]) / (2.0 * _STEP)
+        with np.errstate(
+            invalid="ignore"
+        ):  # where a draw is too far for a finite value
+            slopes = (
+                (values[1] - values[2]) / (2.0 * step),
+                (values[3] - values[4]) / (2.0 * _STEP),
+            )
         return values, step, slopes
 
     def value_and_gradient(
@@ -249,7 +288,8 @@ class RowSums(ABC):
         """Log marginals of all rows with first and second derivatives, at parameters (rows,)."""
         values, step, slopes = self._around(7, location[None], dispersion[None])
         middle, ahead, behind, up, down, corner, opposite = values[:, 0]
-        across, along = ahead + behind, up + down
+        across = ahead + behind
+        along = up + down
         mixed = corner + opposite - across - along + 2.0 * middle
         return Expansion(
             middle,
@@ -271,10 +311,14 @@ class RowSums(ABC):
     def check(cls, part: Columns) -> None:
         """Refuse statistics without anything to fit."""
         if cls.nothing and not float(part["sum_N"].sum()) > 0:
-            raise FitError(f"{cls.nothing}: nothing was observed, so nothing can be fitted")
+            raise FitError(
+                f"{cls.nothing}: nothing was observed, so nothing can be fitted"
+            )
 
     @classmethod
-    def weak(cls, sums: Mapping[str, float], scale: str, centre: float) -> tuple[Weak, Weak]:
+    def weak(
+        cls, sums: Mapping[str, float], scale: str, centre: float
+    ) -> tuple[Weak, Weak]:
         """Weak priors of both curves, from sums over all items and the mean's axis."""
         location = Weak((0.0, 10.0), (0.0, 2.0))
         if scale in cls.natural_scales:

@@ -30,7 +30,9 @@ class Scale:
     position: Callable[[Any], Any]  # positions of an array of scores
     score: Callable[[Any], Any]  # scores at an array of positions
     formula: Callable[[Any, Any], Any]  # position in operators, given a function log
-    suffix: str  # suffix of columns that sum positions: "sum_{suffix}" and "sum_{suffix}2"
+    suffix: (
+        str  # suffix of columns that sum positions: "sum_{suffix}" and "sum_{suffix}2"
+    )
     width: str  # column of a fit's bins with the sd of positions
 
     @property
@@ -56,7 +58,15 @@ class Scale:
 
 
 LINEAR = Scale(
-    "linear", -np.inf, np.inf, "not finite", np.array, np.array, lambda t, log: t, "t", "score_sd"
+    "linear",
+    -np.inf,
+    np.inf,
+    "not finite",
+    np.array,
+    np.array,
+    lambda t, log: t,
+    "t",
+    "score_sd",
 )
 LOG = Scale(
     "log", 0.0, np.inf, "0 or below and have no logarithm", np.log, np.exp,
@@ -100,7 +110,9 @@ class Cell(NamedTuple):
 
 LARGEST_COUNT = 2.0**53 - 1.0  # exact in float64, and no larger number is rounded to it
 LARGEST = 1e90  # score or exposure: third powers, times a count, must stay finite
-LARGEST_VALUE = 1e35  # value or noise sd: y^2 s^6, summed over all items, must stay finite
+LARGEST_VALUE = (
+    1e35  # value or noise sd: y^2 s^6, summed over all items, must stay finite
+)
 LEAST_SD = 1e-35  # noise sd: y^2 s^6 must not vanish for y of at least this size
 
 
@@ -120,7 +132,11 @@ class Bounds:
         """Description of numbers larger than the largest."""
         if self.largest == LARGEST_COUNT:
             return "2^53 or more"
-        return f"larger than {self.largest:g}" if self.whole else f"beyond {self.largest:g} in size"
+        return (
+            f"larger than {self.largest:g}"
+            if self.whole
+            else f"beyond {self.largest:g} in size"
+        )
 
     def hold(self, numbers: Floats) -> bool:
         """Return True if all numbers (at least one) are valid."""

@@ -15,14 +15,20 @@ from .._lib.compiled import compiled
 
 _HALF_LOG_2PI = 0.5 * float(np.log(2.0 * np.pi))
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
-ERROR, MOST_TERMS = 2e-15, 10_000  # for the continued fraction of a Beta's tail
+# for the continued fraction of a Beta's tail
+ERROR = 2e-15
+MOST_TERMS = 10_000
 EVERY = 4  # terms between looks at which elements are done
-_TINY = 1e-280  # in place of a count of 0, so small that no mean of interest is below it
+_TINY = (
+    1e-280  # in place of a count of 0, so small that no mean of interest is below it
+)
 NEGLIGIBLE = 1e-18  # term over the sum of those before
 _LARGE = 1e5  # smaller parameter beyond which it has hundreds of terms
 _SINGLE = 256  # numbers of successes whose probabilities are added up at the distribution's end
 _MOST_SUMMED = 1000  # numbers of successes that are added up one by one
-_SDS, _TAILS = 10.0, 40.0  # sds, and Gamma tails, below which nothing is left of the lower tail
+# sds, and Gamma tails, below which nothing is left of the lower tail
+_SDS = 10.0
+_TAILS = 40.0
 _KERNELS = "soc_pymc.families.kernels"
 _ENOUGH = 4_000_000  # numbers for which compiling pays even where nothing is cached
 _NODE, _SHARE = np.polynomial.legendre.leggauss(96)
@@ -51,7 +57,9 @@ def _polynomial(x: Floats, coefficients: Sequence[float]) -> Floats:
     return value
 
 
-def divergence(x: Floats, y: Floats, gap: Floats, mean_x: Floats, mean_y: Floats) -> Floats:
+def divergence(
+    x: Floats, y: Floats, gap: Floats, mean_x: Floats, mean_y: Floats
+) -> Floats:
     """Sum x log(x / mean_x) + y log(y / mean_y), given an exact gap = mean_x - x = y - mean_y.
 
     Its error is what a change of the last digit of x would make; x may be 0.
@@ -65,10 +73,14 @@ def divergence(x: Floats, y: Floats, gap: Floats, mean_x: Floats, mean_y: Floats
 @in_blocks
 def _stirling_of_count(count: Floats) -> Floats:
     """Part of a count's log probability that depends on the count alone, which may be 0."""
-    return np.where(count > 0.0, stirling(count) + (0.5 * np.log(count) + _HALF_LOG_2PI), 0.0)
+    return np.where(
+        count > 0.0, stirling(count) + (0.5 * np.log(count) + _HALF_LOG_2PI), 0.0
+    )
 
 
-def log_negative_binomial(count: ArrayLike, shape: ArrayLike, expected: ArrayLike) -> Floats:
+def log_negative_binomial(
+    count: ArrayLike, shape: ArrayLike, expected: ArrayLike
+) -> Floats:
     """Log probability of a negative binomial count with this mean and Gamma shape."""
     without_mean = _stirling_of_shape(count, _stirling_of_count(count), shape)
     return _negative_binomial(count, without_mean, shape, expected)
@@ -98,7 +110,13 @@ def _negative_binomial(
 def _beta_kernel(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
     m = a + b
     gap = np.where(x < 0.5, m * x - a, b - m * complement)
-    log = stirling(m) - stirling(a) - stirling(b) - _HALF_LOG_2PI + 0.5 * np.log(a / m * b)
+    log = (
+        stirling(m)
+        - stirling(a)
+        - stirling(b)
+        - _HALF_LOG_2PI
+        + 0.5 * np.log(a / m * b)
+    )
     log -= divergence(a, b, gap, m * x, m * complement)
     return np.where((x > 0.0) & (complement > 0.0), np.exp(log), 0.0)
 
@@ -113,13 +131,18 @@ def beta_kernel(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
 def _beta_fraction(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
     # the continued fraction of Didonato and Morris (1992), Algorithm 708, for P(theta <= x) over
     # `beta_kernel`, for x up to (a + 1) / (a + b + 2); a and so on are those of the next term
-    m, further = a + b, 1.0 + complement
+    m = a + b
+    further = 1.0 + complement
     lean = np.where(x < 0.5, a - m * x, m * complement - b) + 1.0
     inverse = 1.0 / (a + 1.0)
     value = 1.0 / (a * lean * inverse)
-    last, bottom = np.zeros_like(x), value.copy()  # numerator, denominator over this convergent's
-    answer, place = np.empty_like(x), np.arange(len(x))
-    a, b = a.copy(), b - 1.0
+    # numerator, denominator over this convergent's
+    last = np.zeros_like(x)
+    bottom = value.copy()
+    answer = np.empty_like(x)
+    place = np.arange(len(x))
+    a = a.copy()
+    b = b - 1.0
     for n in range(1, MOST_TERMS):
         if not len(place):
             break
@@ -150,7 +173,18 @@ def _beta_fraction(x: Floats, complement: Floats, a: Floats, b: Floats) -> Float
                 place = place[goes_on]
                 x, a, b, m, further, lean, inverse, last, new, bottom = (
                     values[goes_on]
-                    for values in (x, a, b, m, further, lean, inverse, last, new, bottom)
+                    for values in (
+                        x,
+                        a,
+                        b,
+                        m,
+                        further,
+                        lean,
+                        inverse,
+                        last,
+                        new,
+                        bottom,
+                    )
                 )
         value = new
     answer[place] = value
@@ -167,7 +201,11 @@ def beta_tail(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
         x, complement, a, b = (values[~is_large] for values in (x, complement, a, b))
     is_low = x < (a + 1.0) / (a + b + 2.0)
     near = np.where(is_low, x, complement)
-    others = np.where(is_low, complement, x), np.where(is_low, a, b), np.where(is_low, b, a)
+    others = (
+        np.where(is_low, complement, x),
+        np.where(is_low, a, b),
+        np.where(is_low, b, a),
+    )
     part = np.minimum(_beta_kernel(near, *others) * _beta_fraction(near, *others), 1.0)
     part = np.where(near > 0.0, part, 0.0)
     tail[~is_large] = np.where(is_low, 1.0 - part, part)
@@ -176,15 +214,23 @@ def beta_tail(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
 
 def log_beta_binomial(y: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike) -> Floats:
     """Log probability of y successes in n trials, theta ~ Beta(a, b); y need not be whole."""
-    of_y, of_rest, of_n = (_stirling_of_count(count) for count in (y, np.subtract(n, y), n))
+    of_y, of_rest, of_n = (
+        _stirling_of_count(count) for count in (y, np.subtract(n, y), n)
+    )
     return _log_beta_binomial(y, n, a, b, of_y + of_rest - of_n)
 
 
 @in_blocks
-def _log_beta_binomial(y: Floats, n: Floats, a: Floats, b: Floats, of_counts: Floats) -> Floats:
+def _log_beta_binomial(
+    y: Floats, n: Floats, a: Floats, b: Floats, of_counts: Floats
+) -> Floats:
     # given their sum, negative binomials of shapes a and b and of one ratio are Beta-Binomial
-    rest, m, ratio = n - y, a + b, n / (a + b)
-    with_y, with_rest, total = a + y, b + rest, m + n
+    rest = n - y
+    m = a + b
+    ratio = n / (a + b)
+    with_y = a + y
+    with_rest = b + rest
+    total = m + n
     share = n / total
     gap = (a * rest - b * y) / total
     value = stirling(with_y) + stirling(with_rest) - stirling(total)
@@ -196,10 +242,16 @@ def _log_beta_binomial(y: Floats, n: Floats, a: Floats, b: Floats, of_counts: Fl
 
 
 @compiled(_KERNELS, _ENOUGH)
-def _added(y: Floats, low: Floats, at_y: Floats, n: Floats, a: Floats, b: Floats) -> Floats:
+def _added(
+    y: Floats, low: Floats, at_y: Floats, n: Floats, a: Floats, b: Floats
+) -> Floats:
     """Sum of probabilities from `low` to y, given that of y, from y downwards."""
-    answer, place = np.empty_like(y), np.arange(len(y))
-    total, term, k, failures = at_y.copy(), at_y, y.copy(), n - y
+    answer = np.empty_like(y)
+    place = np.arange(len(y))
+    total = at_y.copy()
+    term = at_y
+    k = y.copy()
+    failures = n - y
     while len(place):
         for _ in range(EVERY):
             ratio = failures + b

@@ -25,34 +25,48 @@ class _NormalForms(OutcomeForms):
         return np.sqrt(sums["sum_w"] / sums["n"])
 
     def exposure_means(self, sums: Columns) -> tuple[Floats, Floats, Floats]:
-        raise FitError("values have no exposure: noise sds do not add up, so weigh by items")
+        raise FitError(
+            "values have no exposure: noise sds do not add up, so weigh by items"
+        )
 
     def cell_range(self, cells: Columns) -> Pair:
         return uniform_range(cells)
 
-    def excess(self, groups: Columns, part: Any) -> tuple[Bools, Floats, Floats, Floats]:
+    def excess(
+        self, groups: Columns, part: Any
+    ) -> tuple[Bools, Floats, Floats, Floats]:
         # in units of the squared noise sd
         known = groups["n"] > 1
         names = ("n", "sum_w", "sum_w2", "sum_y", "sum_y2")
         n, w1, w2, y1, y2 = (groups[name][known] for name in names)
-        noise, share = w1 / n, 1 - 1 / n
+        noise = w1 / n
+        share = 1 - 1 / n
         excess = (y2 - y1 * (y1 / n) - share * w1) / noise
         return known, excess, 2 * share * w2 / noise**2, share * n
 
     def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
         variance = _variance_as(y, y)
-        if not (y.min() >= 0 and variance.min() > 0 and np.ptp(size) > 0 and np.ptp(variance) > 0):
+        if not (
+            y.min() >= 0
+            and variance.min() > 0
+            and np.ptp(size) > 0
+            and np.ptp(variance) > 0
+        ):
             return False
         return bool(np.corrcoef(np.log(size), np.log(variance))[0, 1] > _ALIKE)
 
-    def other_width(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
+    def other_width(
+        self, y: Floats, size: Floats, mean: Floats, variance: Floats
+    ) -> Floats:
         # noise with the variance that it has at the mean, in place of that at the value
         at_mean = np.maximum(_variance_as(y, mean), np.finfo(float).tiny)
         off = _variance_as(y, y) / at_mean
         if np.corrcoef(np.log(off), np.log(size**2 / at_mean))[0, 1] < _RELATED:
             return np.ones(1)  # noise that depends on the score alone
         noise = size**2 / off
-        ratio = np.log(noise / (noise + variance)) - np.log(size**2 / (size**2 + variance))
+        ratio = np.log(noise / (noise + variance)) - np.log(
+            size**2 / (size**2 + variance)
+        )
         factor = np.exp(0.5 * np.abs(ratio))
         return factor[factor >= np.quantile(factor, _LEAST_WRONG)]
 
@@ -65,15 +79,21 @@ class _NormalForms(OutcomeForms):
 
     def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
         noise = rng.standard_normal(len(y))
-        return y + np.sqrt((1 - fraction) / fraction) * size * noise, size / np.sqrt(fraction)
+        return y + np.sqrt((1 - fraction) / fraction) * size * noise, size / np.sqrt(
+            fraction
+        )
 
-    def remainder(self, y: Any, size: Any, held: Pair, fraction: float) -> tuple[Any, Any]:
+    def remainder(
+        self, y: Any, size: Any, held: Pair, fraction: float
+    ) -> tuple[Any, Any]:
         return (y - fraction * held[0]) / (1 - fraction), size / np.sqrt(1 - fraction)
 
     def noise(self, mean: Floats, variance: Any = 0.0) -> Floats:
         return np.ones_like(mean)
 
-    def scatter(self, y: Floats, size: Floats, mean: Floats, variance: Floats) -> Floats:
+    def scatter(
+        self, y: Floats, size: Floats, mean: Floats, variance: Floats
+    ) -> Floats:
         return np.asarray(((y - mean) ** 2 / (variance + size**2)).sum(axis=-1))
 
     def response(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
@@ -83,7 +103,9 @@ class _NormalForms(OutcomeForms):
         weight = size**-2.0
         return weight, weight * y
 
-    def contrast(self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats) -> Pair:
+    def contrast(
+        self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
+    ) -> Pair:
         # remove a common shift of all fresh values
         weight = 1.0 / (size**2 + fresh_size**2)
         residual = weight * (y - fresh_y)

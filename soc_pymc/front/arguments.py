@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import soc_pymc as soc
 
 from .._lib.errors import FitError, StatisticsError
-from ..data.items import NO_SCORE, arguments_of, group_roles, is_group, roles_of, roles_of_groups
+from ..data.items import (
+    NO_SCORE,
+    arguments_of,
+    group_roles,
+    is_group,
+    roles_of,
+    roles_of_groups,
+)
 from ..families.family import FAMILIES
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.priors import Prior, Spline
@@ -64,20 +71,28 @@ def items_of(chosen: Chosen, fitted: "soc.Fit | None" = None) -> "Items":
     roles = ["score", kind.observed, kind.size]
     if getattr(chosen, "score_only", False):
         if getattr(chosen, kind.observed):
-            raise StatisticsError(f"--score-only reads no outcomes: leave out {flag_of(roles[1])}")
+            raise StatisticsError(
+                f"--score-only reads no outcomes: leave out {flag_of(roles[1])}"
+            )
         sized = getattr(chosen, kind.size) or (fitted and fitted.prior.exposure)
         roles = ["score", kind.size] if sized else ["score"]
     names = {role: getattr(chosen, role) or known.get(role, "") for role in roles}
     if chosen.no_score:
         if chosen.score:
-            raise StatisticsError("--no-score: the items have no score, leave out --score")
+            raise StatisticsError(
+                "--no-score: the items have no score, leave out --score"
+            )
         names["score"] = NO_SCORE
     missing = [flag_of(role) for role, name in names.items() if not name]
-    missing = [f"{flag} (or --no-score)" if flag == "--score" else flag for flag in missing]
+    missing = [
+        f"{flag} (or --no-score)" if flag == "--score" else flag for flag in missing
+    ]
     if missing:
         raise StatisticsError(f"{_WHICH}: {', '.join(missing)}")
     names |= groups_of(chosen) or group_roles(known)
-    others = {role: getattr(chosen, role, None) for role in ("id", "fold", "cluster", "date")}
+    others = {
+        role: getattr(chosen, role, None) for role in ("id", "fold", "cluster", "date")
+    }
     names |= {role: name for role, name in others.items() if name}
     source = chosen.items[0] if len(chosen.items) == 1 else chosen.items
     items: Items = ITEMS[kind.kind](source, **arguments_of(names))
@@ -120,7 +135,9 @@ def method_of(chosen: Chosen) -> "Method":
     if chosen.method == "five-steps" and options:
         flags = ", ".join(map(flag_of, options))
         raise FitError(f"--method five-steps does not take {flags}: leave it out")
-    return {"five-steps": soc.FiveSteps, "nuts": soc.NUTS, "vi": soc.VI}[chosen.method](**options)
+    return {"five-steps": soc.FiveSteps, "nuts": soc.NUTS, "vi": soc.VI}[chosen.method](
+        **options
+    )
 
 
 def prior_of(
@@ -128,7 +145,9 @@ def prior_of(
 ) -> Prior | Literal["auto"]:
     """The prior that the options describe, for a kind of items with groups or without."""
     outcome = OUTCOMES[kind]
-    suited = [name for name, p in PRIORS.items() if FAMILIES[p.family].outcome is outcome]
+    suited = [
+        name for name, p in PRIORS.items() if FAMILIES[p.family].outcome is outcome
+    ]
     name = suited[0] if chosen.prior in (None, AUTO) else chosen.prior
     if name not in suited:
         raise FitError(
@@ -144,7 +163,11 @@ def prior_of(
     options: dict[str, Any] = {field: getattr(chosen, field) for field in fields}
     for field in ("mean", "variance"):
         options[field] = replace(getattr(prior, field), **curve)
-    made = replace(prior, **options, exposure=Spline() if chosen.exposure_term else None)
+    made = replace(
+        prior, **options, exposure=Spline() if chosen.exposure_term else None
+    )
     if chosen.prior == AUTO and made != prior:
-        raise FitError("--prior auto chooses among priors: leave out the options of one prior")
+        raise FitError(
+            "--prior auto chooses among priors: leave out the options of one prior"
+        )
     return AUTO if (chosen.prior or default) == AUTO and made == prior else made

@@ -11,7 +11,12 @@ from typing import Any
 
 _STOPPED = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 # for developers of libraries, not for users of a command
-_FOR_DEVELOPERS = DeprecationWarning, PendingDeprecationWarning, FutureWarning, ResourceWarning
+_FOR_DEVELOPERS = (
+    DeprecationWarning,
+    PendingDeprecationWarning,
+    FutureWarning,
+    ResourceWarning,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,7 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with _handlers(arrived):
         try:
             status = _run(arguments)
-        except BaseException as error:  # libraries may convert a signal's exception to their own
+        except (
+            BaseException
+        ) as error:  # libraries may convert a signal's exception to their own
             if isinstance(error, KeyboardInterrupt):
                 arrived.append(signal.SIGINT)
             elif not arrived:
@@ -73,7 +80,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         chosen.refuse(f"unrecognized arguments: {' '.join(unknown)}")
     if hasattr(sys.stdout, "reconfigure"):
         # characters that cannot be shown become escapes, except in SQL
-        sys.stdout.reconfigure(errors="strict" if chosen.run is sql else "backslashreplace")
+        sys.stdout.reconfigure(
+            errors="strict" if chosen.run is sql else "backslashreplace"
+        )
     try:
         with warnings.catch_warnings():  # only restores how warnings are shown
             warnings.showwarning = _show_warning  # type: ignore[assignment]
@@ -86,7 +95,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         return _fail(f"{lacks}: set PYTHONUTF8=1 or PYTHONIOENCODING=utf-8")
     except BrokenPipeError:  # the reader has closed the pipe, as in `command | head`
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())  # otherwise the interpreter reports an error at exit
+        os.dup2(
+            nowhere, sys.stdout.fileno()
+        )  # otherwise the interpreter reports an error at exit
         return 128 + 13  # SIGPIPE, which Windows lacks
     except OSError as error:
         reason = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
@@ -103,6 +114,8 @@ def _fail(text: str, status: int = 2) -> int:
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
     if issubclass(category, _FOR_DEVELOPERS):
         return
-    prefix = "" if category.__module__.startswith("soc_pymc") else f"{category.__name__}: "
+    prefix = (
+        "" if category.__module__.startswith("soc_pymc") else f"{category.__name__}: "
+    )
     text = " ".join(str(message).split())
     print(f"soc-pymc: warning: {prefix}{text}", file=sys.stderr)

@@ -15,7 +15,16 @@ from ..families.outcomes import OUTCOMES
 from ..families.scales import RANK, SCALES
 from ..posterior.items import DRAWS, is_folder
 from . import arguments
-from .arguments import AUTO, KINDS, PRIORS, Chosen, check_out, flag_of, items_of, prior_of
+from .arguments import (
+    AUTO,
+    KINDS,
+    PRIORS,
+    Chosen,
+    check_out,
+    flag_of,
+    items_of,
+    prior_of,
+)
 
 Run = Callable[[Chosen], None]
 Option = tuple[str, dict[str, Any]]  # a name, and settings for argparse
@@ -31,7 +40,9 @@ def _switch(name: str, text: str, **settings: Any) -> Option:
 
 def _by_kind(text: Callable[[Family], str]) -> str:
     """A default of every family: "gamma for counts, normal for values"."""
-    return ", ".join(f"{text(f)} for {f.outcome.words.outcomes}" for f in FAMILIES.values())
+    return ", ".join(
+        f"{text(f)} for {f.outcome.words.outcomes}" for f in FAMILIES.values()
+    )
 
 
 _LISTING = "{} --help lists all options"
@@ -53,7 +64,9 @@ _COLUMNS = (*_NAMES, _NO_SCORE)
 _BINS = _option("--bins", "number of bins (default: grows with the items)", type=int)
 _ID = _option("--id", "column of whole numbers or text that identify an item")
 _CLUSTER = _option("--cluster", "column of clusters, whose items depend on each other")
-_JOINT = _switch("--joint", "keep joint cells beyond 64 MB too, for mixtures and exposure terms")
+_JOINT = _switch(
+    "--joint", "keep joint cells beyond 64 MB too, for mixtures and exposure terms"
+)
 _BY = _option("--by", "also check by this column", action="append", default=[])
 _SEED = _option("--seed", "seed of random numbers (default: 0)", type=int)
 _PRIOR = (
@@ -107,11 +120,16 @@ def make_parser() -> argparse.ArgumentParser:
         prog="soc-pymc",
         description="Second order calibration: honest posteriors from any model's point scores.",
     )
-    parser.add_argument("--version", action="version", version=f"soc_pymc {soc.__version__}")
+    parser.add_argument(
+        "--version", action="version", version=f"soc_pymc {soc.__version__}"
+    )
     commands = parser.add_subparsers(metavar="command", required=True)
     for name, (run, example, options) in COMMANDS.items():
-        about, epilog = run.__doc__, f"example: soc-pymc {name} {example}"
-        command = commands.add_parser(name, help=about, description=about, epilog=epilog)
+        about = run.__doc__
+        epilog = f"example: soc-pymc {name} {example}"
+        command = commands.add_parser(
+            name, help=about, description=about, epilog=epilog
+        )
         listing = _LISTING.format(f"soc-pymc {name}")
         command.set_defaults(run=run, listing=listing, refuse=command.error)
         command.add_argument("--quiet", action="store_const", const=False, dest="progress",
@@ -121,7 +139,9 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _call(function: Callable[..., Any], chosen: Chosen, *values: Any, **options: Any) -> Any:
+def _call(
+    function: Callable[..., Any], chosen: Chosen, *values: Any, **options: Any
+) -> Any:
     """Call a function with the options that have the names of its parameters."""
     names = list(inspect.signature(function).parameters)[len(values) :]
     selected = {name: getattr(chosen, name, None) for name in names}
@@ -184,10 +204,16 @@ def summarize(chosen: Chosen) -> None:
 @_command(
     "stats.nc --prior gamma-mixture --out fit.nc",
     _option("statistics", "statistics, from 'soc-pymc summarize'"),
-    _option("--window", "fit the last days alone, such as 28d (of statistics with --date)"),
-    _option("--half-life", "weigh items by age, such as 14d (of statistics with --date)"),
+    _option(
+        "--window", "fit the last days alone, such as 28d (of statistics with --date)"
+    ),
+    _option(
+        "--half-life", "weigh items by age, such as 14d (of statistics with --date)"
+    ),
     *_PRIOR,
-    _option("--method", "inference", default="vi", choices=("vi", "nuts", "five-steps")),
+    _option(
+        "--method", "inference", default="vi", choices=("vi", "nuts", "five-steps")
+    ),
     _option("--draws", "posterior draws kept (default: 1000)", type=int),
     _SEED,
     _option("--out", "fit file to write (netCDF)", required=True),
@@ -238,11 +264,15 @@ def curves(chosen: Chosen) -> None:
     for simultaneous, label in ((False, ""), (True, "_simultaneous")):
         banded = soc.bands(draws, prob=chosen.prob, simultaneous=simultaneous)
         for name, curve in banded.data_vars.items():
-            for bound in ("lower", "upper") if simultaneous else banded["bound"].to_numpy():
+            for bound in (
+                ("lower", "upper") if simultaneous else banded["bound"].to_numpy()
+            ):
                 columns[f"{name}_{bound}{label}"] = curve.sel(bound=bound).to_series()
     table = pd.DataFrame(columns).rename_axis("score").reset_index()
     _write_csv(table, chosen.out)
-    print(f"{len(table)} points of the curves with {chosen.prob:.0%} bands -> {chosen.out}")
+    print(
+        f"{len(table)} points of the curves with {chosen.prob:.0%} bands -> {chosen.out}"
+    )
 
 
 @_command(
@@ -264,7 +294,9 @@ def posteriors(chosen: Chosen) -> None:
         name = items.roles.get(OUTCOMES[items.kind].observed)
         if f"column {name!r} is missing" not in str(error):
             raise
-        raise ItemsError(f"{error}\nor add --score-only for theta given the score alone") from error
+        raise ItemsError(
+            f"{error}\nor add --score-only for theta given the score alone"
+        ) from error
 
 
 @_command(
@@ -285,7 +317,10 @@ def export_prior(chosen: Chosen) -> None:
     *_NAMES,
     _option("--columns", "other columns to keep", nargs="*"),
     _option("--quantiles", "two levels (default: 0.05 0.95)", type=float, nargs=2),
-    _option("--prior", "table with the file of 'export-prior' (default: numbers in the text)"),
+    _option(
+        "--prior",
+        "table with the file of 'export-prior' (default: numbers in the text)",
+    ),
     _option("--dialect", "SQL dialect, for example bigquery (default: duckdb)"),
 )
 def sql(chosen: Chosen) -> None:
@@ -332,7 +367,9 @@ def compare(chosen: Chosen) -> None:
     if odd:
         raise FitError(f"give fits as NAME=fit.nc, not {odd[0]!r}")
     if len(dict(pairs)) < len(pairs):
-        raise FitError(f"two of the fits have one name: {', '.join(repr(n) for n, _ in pairs)}")
+        raise FitError(
+            f"two of the fits have one name: {', '.join(repr(n) for n, _ in pairs)}"
+        )
     fits = {name: soc.load_fit(path) for name, path in pairs}
     table = _call(soc.compare, chosen, fits, soc.load_statistics(chosen.statistics))
     print(table.to_string(float_format="{:.4g}".format))
@@ -349,7 +386,9 @@ def drift(chosen: Chosen) -> None:
     """Print what moved from day to day, and the days that the fit no longer describes, as CSV."""
     check_out(chosen.out, [chosen.statistics, *([chosen.fit] if chosen.fit else [])])
     stats = soc.load_statistics(chosen.statistics)
-    result = _call(soc.drift, chosen, stats, soc.load_fit(chosen.fit) if chosen.fit else None)
+    result = _call(
+        soc.drift, chosen, stats, soc.load_fit(chosen.fit) if chosen.fit else None
+    )
     _write_csv(result.table, chosen.out)
     print(f"{result!r} -> {chosen.out}")
 

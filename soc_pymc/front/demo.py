@@ -39,13 +39,20 @@ def run(folder: Path, items: int, seed: int, progress: bool | None) -> None:
         _picture(mixture, scored).savefig(temporary, format="png", dpi=150)
     alone = soc.PoissonItems(scored[["score"]], score="score")
     _print_gains(soc.item_posteriors(mixture, alone, **shown), scored)
-    print(f"\n{folder}/ holds " + ", ".join(sorted(path.name for path in folder.iterdir())))
+    print(
+        f"\n{folder}/ holds "
+        + ", ".join(sorted(path.name for path in folder.iterdir()))
+    )
 
 
 def _print_gains(alone: pd.DataFrame, scored: pd.DataFrame) -> None:
     """Say in three lines what a user gains, with and without the outcomes."""
     estimates = pd.DataFrame(
-        {"t": scored["score"], "alone": alone["theta_mean"], "after": scored["theta_mean"]}
+        {
+            "t": scored["score"],
+            "alone": alone["theta_mean"],
+            "after": scored["theta_mean"],
+        }
     )
     error = estimates.sub(scored["theta"], axis=0).pow(2).mean() ** 0.5
     less = 1 - error / error["t"]
@@ -64,7 +71,9 @@ def _print_gains(alone: pd.DataFrame, scored: pd.DataFrame) -> None:
 def _picture(fit: soc.Fit, scored: pd.DataFrame) -> Any:
     """Draw both curves, and the shrinkage of items."""
     figure = plt.figure(figsize=(12, 6), layout="constrained")
-    axes = figure.subplot_mosaic([["mean", "items"], ["sd", "items"]], height_ratios=(3, 2))
+    axes = figure.subplot_mosaic(
+        [["mean", "items"], ["sd", "items"]], height_ratios=(3, 2)
+    )
     soc.plots.plot_curves(fit, axes=[axes["mean"], axes["sd"]])
     soc.plots.plot_shrinkage(scored, **ROLES, ax=axes["items"])
     return figure

@@ -14,7 +14,14 @@ from .._fit import fit
 from .._lib.arguments import PROBABILITY, numbers_of, shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
-from ..data.items import ITEMS, Items, arguments_of, group_roles, roles_of, roles_of_groups
+from ..data.items import (
+    ITEMS,
+    Items,
+    arguments_of,
+    group_roles,
+    roles_of,
+    roles_of_groups,
+)
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
 from ..data.validation import scan
@@ -83,7 +90,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     # passed on by routing, if they are given
     __metadata_request__fit: ClassVar[dict[str, Any]] = _REQUESTS | {"cluster": True}
     __metadata_request__predict: ClassVar[dict[str, Any]] = _REQUESTS | {"y": True}
-    __metadata_request__score: ClassVar[dict[str, Any]] = _REQUESTS | {"sample_weight": True}
+    __metadata_request__score: ClassVar[dict[str, Any]] = _REQUESTS | {
+        "sample_weight": True
+    }
 
     def __init__(
         self, prior: Prior | Literal["auto"] | None = None, method: Method | None = None, *,
@@ -91,13 +100,19 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         on_leakage: Literal["raise", "warn", "ignore"] = "raise",
         draws: Literal["auto", "all"] = "auto", progress: bool = False,
     ) -> None:  # fmt: skip
-        self.prior, self.method = prior, method
-        self.noise_sd, self.pos_label, self.bins = noise_sd, pos_label, bins
-        self.on_leakage, self.draws, self.progress = on_leakage, draws, progress
+        self.prior = prior
+        self.method = method
+        self.noise_sd = noise_sd
+        self.pos_label = pos_label
+        self.bins = bins
+        self.on_leakage = on_leakage
+        self.draws = draws
+        self.progress = progress
 
     def __sklearn_tags__(self) -> Any:
         """scikit-learn's tags: one column, positive on log scales; `score` is not R-squared."""
-        tags, positive = super().__sklearn_tags__(), self.noise_sd is None
+        tags = super().__sklearn_tags__()
+        positive = self.noise_sd is None
         if isinstance(self.prior, Prior):
             curves = self.prior.mean, self.prior.variance
             positive = common_scale(*(curve.scale for curve in curves)).low >= 0
@@ -137,12 +152,19 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         """
         scores, observed = self._scores(X, y, reset=True)
         sizes = {"exposure": exposure, "noise_sd": noise_sd, "trials": trials}
-        known = {name: getattr(self, name, None) if x is None else x for name, x in sizes.items()}
+        known = {
+            name: getattr(self, name, None) if x is None else x
+            for name, x in sizes.items()
+        }
         labelled = self.pos_label is not None or np.asarray(y).dtype == bool
         outcome = _kind_of(self.prior, known, labelled)
         size = self._size(outcome, sizes[outcome.size], scores)
         columns = {"score": scores, outcome.observed: observed, outcome.size: size}
-        labels = {} if group is None else roles_of_groups(_label_columns("group", group, scores))
+        labels = (
+            {}
+            if group is None
+            else roles_of_groups(_label_columns("group", group, scores))
+        )
         if cluster is not None:
             (labels["cluster"],) = _label_columns("cluster", np.ravel(cluster), scores)
         reads = isinstance(self.prior, Prior) and reads_joint(self.prior)
@@ -151,7 +173,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             bins=self.bins, joint="auto" if self.prior == "auto" else reads,
             on_leakage=self.on_leakage, progress=self.progress,
         )  # fmt: skip
-        self.fit_: Fit = fit(self.statistics_, self.prior, self.method, progress=self.progress)
+        self.fit_: Fit = fit(
+            self.statistics_, self.prior, self.method, progress=self.progress
+        )
         self._needs_size = sizes[outcome.size] is not None
         return self
 
@@ -206,7 +230,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         """
         PROBABILITY(prob, "prob")
         ends = ((1 - prob) / 2, (1 + prob) / 2)
-        return self._summaries(X, y, (exposure, noise_sd, trials), ends, group)[3:5].T.copy()
+        return self._summaries(X, y, (exposure, noise_sd, trials), ends, group)[
+            3:5
+        ].T.copy()
 
     def score(
         self, X: ArrayLike, y: ArrayLike, exposure: Column = None, noise_sd: Column = None,
@@ -217,7 +243,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         Arguments are those of `predict`; `sample_weight`, shape (n,), weighs the items in the mean.
         """
         check_is_fitted(self, "fit_")
-        columns: dict[str, Any] = dict(self._columns(X, y, (exposure, noise_sd, trials)))
+        columns: dict[str, Any] = dict(
+            self._columns(X, y, (exposure, noise_sd, trials))
+        )
         groups = self._groups(group, columns["score"])
         scan(_as_items(self._outcome, columns, groups), progress=False)
         columns |= self._group_labels(groups)
@@ -225,13 +253,17 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
         def averaged(part: Any) -> Floats:
             density = posterior.log_density(part)
-            return np.asarray(logsumexp(density, axis=0, keepdims=True) - np.log(len(density)))
+            return np.asarray(
+                logsumexp(density, axis=0, keepdims=True) - np.log(len(density))
+            )
 
         (log_density,) = in_chunks(averaged, items_at_once(self.fit_), columns)
         weights = 1 if sample_weight is None else sample_weight
         weight = _per_item("sample_weight", weights, log_density)
         if not ((weight >= 0) & np.isfinite(weight)).all() or not weight.sum() > 0:
-            raise ItemsError("sample_weight must be finite numbers >= 0, some of them above 0")
+            raise ItemsError(
+                "sample_weight must be finite numbers >= 0, some of them above 0"
+            )
         return float(np.average(log_density, weights=weight))
 
     def _scores(self, X: Any, y: Any = None, *, reset: bool) -> tuple[Floats, Floats]:
@@ -239,32 +271,46 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         alone = y is None and not reset
         if self.pos_label is not None and y is not None:
             y = _successes(y, self.pos_label)
-        rules = {} if alone else {"y_numeric": True, "ensure_min_samples": 2 if reset else 1}
+        rules = (
+            {}
+            if alone
+            else {"y_numeric": True, "ensure_min_samples": 2 if reset else 1}
+        )
         data = [_as_column(X)] if alone else [_as_column(X), y]
         try:
             checked = validate_data(self, *data, reset=reset, dtype=np.float64, **rules)
             if alone:
                 return checked[:, 0], np.full(len(checked), np.nan)
-            scores, observed = checked[0], np.asarray(checked[1], dtype=np.float64)
-        except (ValueError, OverflowError) as error:  # others are TypeErrors, as it requires
+            scores = checked[0]
+            observed = np.asarray(checked[1], dtype=np.float64)
+        except (
+            ValueError,
+            OverflowError,
+        ) as error:  # others are TypeErrors, as it requires
             text = " ".join(str(error).split())
             if "could not convert" in text or isinstance(error, OverflowError):
                 remedy = "convert them first, or say which label is pos_label="
                 text = f"X and y must be numbers ({text}): {remedy}"
             raise ItemsError(text) from error
         if scores.shape[1] != 1:
-            raise ItemsError(f"X has {scores.shape[1]} columns: give one, the items' scores")
+            raise ItemsError(
+                f"X has {scores.shape[1]} columns: give one, the items' scores"
+            )
         return scores[:, 0], observed
 
     @property
     def _outcome(self) -> Outcome:
         return OUTCOMES[self.statistics_.kind]
 
-    def _columns(self, X: ArrayLike, y: Column, sizes: tuple[Column, ...]) -> dict[str, Floats]:
+    def _columns(
+        self, X: ArrayLike, y: Column, sizes: tuple[Column, ...]
+    ) -> dict[str, Floats]:
         """Columns of items by role: score, outcome and, if known, its size."""
         size = self._outcome.size
         known = dict(zip(("exposure", "noise_sd", "trials"), sizes, strict=True))
-        others = [name for name, value in known.items() if name != size and value is not None]
+        others = [
+            name for name, value in known.items() if name != size and value is not None
+        ]
         if others:
             raise ItemsError(f"the fit's items have {size}=: leave out {others[0]}=")
         scores, observed = self._scores(X, y, reset=False)
@@ -287,29 +333,45 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
     def _groups(self, group: Any, score: Floats) -> dict[str, Any]:
         """Arrow columns of groups by role, as many as the fit was given."""
-        groups = {} if group is None else roles_of_groups(_label_columns("group", group, score))
+        groups = (
+            {}
+            if group is None
+            else roles_of_groups(_label_columns("group", group, score))
+        )
         n = len(group_roles(roles_of(self.fit_.data.attrs)))
         if len(groups) != n and (groups or self.fit_.groups):
             remedy = f"give {n} as group=" if n else "leave out group="
-            raise ItemsError(f"the fit was given {n or 'no'} columns of groups: {remedy}")
+            raise ItemsError(
+                f"the fit was given {n or 'no'} columns of groups: {remedy}"
+            )
         return groups
 
     def _group_labels(self, groups: Mapping[str, Any]) -> dict[str, Any]:
         """Labels of groups as posteriors read them, if the fit has groups."""
-        return dict(columns_of(groups, {n: n for n in groups})) if self.fit_.groups else {}
+        return (
+            dict(columns_of(groups, {n: n for n in groups})) if self.fit_.groups else {}
+        )
 
     def _summaries(
-        self, X: Any, y: Any, sizes: tuple[Column, ...], probs: tuple[float, ...], group: Any
+        self,
+        X: Any,
+        y: Any,
+        sizes: tuple[Column, ...],
+        probs: tuple[float, ...],
+        group: Any,
     ) -> Floats:
         """Mean, sd, variance and quantiles of theta, (3 + probabilities, n)."""
         check_is_fitted(self, "fit_")
         columns = self._columns(X, y, sizes)
-        groups, size = self._groups(group, columns["score"]), self._outcome.size
+        groups = self._groups(group, columns["score"])
+        size = self._outcome.size
         if y is None:
             del columns[self._outcome.observed]
             if self.fit_.prior.exposure is not None and size not in columns:
                 if probs:
-                    raise FitError(f"theta depends on {size} in this fit: give {size}= too")
+                    raise FitError(
+                        f"theta depends on {size} in this fit: give {size}= too"
+                    )
                 columns |= self._group_labels(groups)
                 return _over_sizes(self.fit_, columns)
         items = _as_items(self._outcome, columns, groups)
@@ -338,7 +400,9 @@ def _successes(y: Any, pos_label: object) -> Floats:
     return np.asarray(labels == pos_label, dtype=np.float64)
 
 
-def _as_items(outcome: Outcome, columns: Mapping[str, Any], labels: Mapping[str, Any]) -> Items:
+def _as_items(
+    outcome: Outcome, columns: Mapping[str, Any], labels: Mapping[str, Any]
+) -> Items:
     """Items in an Arrow table with a column for each role."""
     import pyarrow as pa
 
@@ -361,7 +425,9 @@ def _label_columns(name: str, labels: Any, score: Floats) -> list[Any]:
     try:
         return [pa.array(column.tolist()) for column in array.reshape(len(score), -1).T]
     except (pa.ArrowException, TypeError, OverflowError) as error:
-        raise ItemsError(f"{name} holds labels that are not of one type ({error})") from error
+        raise ItemsError(
+            f"{name} holds labels that are not of one type ({error})"
+        ) from error
 
 
 def _per_item(name: str, values: Any, score: Floats) -> Floats:
@@ -371,7 +437,9 @@ def _per_item(name: str, values: Any, score: Floats) -> Floats:
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.shape not in ((), score.shape):
-        raise ItemsError(f"{name} has the shape {array.shape}: give {expected}, {len(score):,}")
+        raise ItemsError(
+            f"{name} has the shape {array.shape}: give {expected}, {len(score):,}"
+        )
     return np.broadcast_to(array, score.shape).copy()
 
 
@@ -380,7 +448,9 @@ def _kind_of(prior: Any, sizes: Mapping[str, Any], labels: bool) -> Outcome:
     kinds = [kind for kind in OUTCOMES.values() if sizes[kind.size] is not None]
     if len(kinds) > 1:
         names = ", ".join(f"{kind.size}= ({kind.words.outcomes})" for kind in kinds)
-        raise ItemsError(f"outcomes must be of one kind, but there are {names}: give one of them")
+        raise ItemsError(
+            f"outcomes must be of one kind, but there are {names}: give one of them"
+        )
     suited = family_of(prior).outcome if isinstance(prior, Prior) else None
     if not kinds and suited is not None and suited.usual_size is not None:
         return suited
@@ -397,7 +467,8 @@ def _over_sizes(fit: Fit, columns: Mapping[str, Any]) -> Floats:
     warn_of_extrapolation(fit, columns["score"])
 
     def summarized(part: Any) -> Floats:
-        curves, draws = curves_of(fit, part["score"], part.get("group")), ("chain", "draw")
+        curves = curves_of(fit, part["score"], part.get("group"))
+        draws = ("chain", "draw")
         mean = curves["mean"].mean(draws)
         variance = curves["variance"].mean(draws) + curves["mean"].var(draws)
         return np.array([mean, variance**0.5, variance])

@@ -14,7 +14,9 @@ from .density import Evaluate
 
 # the Gaussian is too narrow where the posterior is skewed, so draws begin with wider ones
 _WIDER = 1.05
-_STEP, _KEPT = 0.45, 0.75  # length of a step in sd, and what is kept of the momentum after it
+# length of a step in sd, and what is kept of the momentum after it
+_STEP = 0.45
+_KEPT = 0.75
 _FARTHEST = 9.0  # sd: steps out of this box are refused
 
 
@@ -53,7 +55,8 @@ def annealed(
         return logp, gradient @ wider
 
     noise, momentum = rng.normal(size=(2, number, len(location)))
-    state, log_weight = _State(noise, momentum, *target(noise)), np.zeros(number)
+    state = _State(noise, momentum, *target(noise))
+    log_weight = np.zeros(number)
     for k in range(1, densities + 1):
         log_weight += (state.logp + 0.5 * (state.noise**2).sum(axis=1)) / densities
         if k < densities:
@@ -63,7 +66,9 @@ def annealed(
     return _WIDER * state.noise, log_weight
 
 
-def _moved(target: Evaluate, share: float, old: _State, rng: np.random.Generator) -> _State:
+def _moved(
+    target: Evaluate, share: float, old: _State, rng: np.random.Generator
+) -> _State:
     """A step that leaves q^(1 - share) p^share unchanged; where refused, momentum is reversed."""
     half = old.momentum + 0.5 * _STEP * old.slope(share)
     noise = old.noise + _STEP * half

@@ -14,7 +14,9 @@ from ..families.row_sums import RowSums
 from .deferred import RowValues, deferred, flat
 from .density import CHUNK, SAMPLED, with_labels
 
-_PRIOR_DRAWS, _FEW = 500, 100  # of parameters, and of outcomes at least
+# of parameters, and of outcomes at least
+_PRIOR_DRAWS = 500
+_FEW = 100
 _MOST = 5_000_000  # numbers of one array: 40 MB
 _MOST_DRAWN = 40_000_000  # numbers of cells that replicates go through
 
@@ -26,7 +28,9 @@ def _row_values(built: Problem) -> RowValues:
         predictors: Any = {tuple(part.names): part.at_rows}
     else:
         curves = [curve.row_matrices for curve in built.pilot.curves]
-        predictors = {tuple(x): sparse.hstack(list(x.values()), format="csr") for x in curves}
+        predictors = {
+            tuple(x): sparse.hstack(list(x.values()), format="csr") for x in curves
+        }
     dtype = built.family.outcome.dtype
     return RowValues(tuple(predictors), tuple(predictors.values()), built.data, dtype)
 
@@ -43,14 +47,21 @@ def arviz_groups(
     # `pm.sample_posterior_predictive` compares the data that parameters depend on
     constant = with_labels(built.space, xr.Dataset(dict(built.space.constants)))
     groups = {"prior": prior, "constant_data": constant}
-    n, dim, name = stats.data["n"].to_numpy(), "bin", built.observed
-    if built.mixture or not np.array_equal(built.pilot.rows.n, n[n > 0]):  # rows are not bins
-        dim, name = "row", f"{built.observed}_by_row"
+    n = stats.data["n"].to_numpy()
+    dim = "bin"
+    name = built.observed
+    if built.mixture or not np.array_equal(
+        built.pilot.rows.n, n[n > 0]
+    ):  # rows are not bins
+        dim = "row"
+        name = f"{built.observed}_by_row"
         totals = built.totals.astype(built.family.outcome.dtype)
         groups["observed_data"] = xr.Dataset({name: (dim, totals)})
         constant["row_score"] = (dim, built.score)
         if built.pilot.labels and len(built.score) == len(built.pilot.rows.n):
-            groups_of_rows = np.array(built.pilot.labels, dtype=object)[built.pilot.rows.group]
+            groups_of_rows = np.array(built.pilot.labels, dtype=object)[
+                built.pilot.rows.group
+            ]
             constant["row_group"] = (dim, groups_of_rows)
     if not widened:
         groups["log_prior"], likelihood = _densities(built.space, posterior)
@@ -59,14 +70,21 @@ def arviz_groups(
             shape = posterior.sizes["chain"], posterior.sizes["draw"]
             groups["log_prior"][WITHIN_BOUNDS] = SAMPLED, within.reshape(shape)
         number = len(built.score)
-        blocks = min(number, max(1, _MOST // (posterior.sizes["chain"] * posterior.sizes["draw"])))
+        blocks = min(
+            number,
+            max(1, _MOST // (posterior.sizes["chain"] * posterior.sizes["draw"])),
+        )
         starts = np.arange(blocks) * number // blocks
         names = (name, dim) if blocks == number else (f"{name}_by_block", "block")
         of_rows = deferred("log_likelihood", *names, rows, posterior, starts)
         groups["log_likelihood"] = of_rows.merge(likelihood)
     if not built.mixture:
-        for group, draws in (("prior", prior.isel(draw=slice(_FEW))), ("posterior", posterior)):
-            predictive, thinned = f"{group}_predictive", _thinned(draws, rows.data)
+        for group, draws in (
+            ("prior", prior.isel(draw=slice(_FEW))),
+            ("posterior", posterior),
+        ):
+            predictive = f"{group}_predictive"
+            thinned = _thinned(draws, rows.data)
             seeds = np.array([seed, thinned.sizes["chain"]])
             groups[predictive] = deferred(predictive, name, dim, rows, thinned, seeds)
     return groups
@@ -74,7 +92,8 @@ def arviz_groups(
 
 def _thinned(draws: xr.Dataset, data: RowSums) -> xr.Dataset:
     """Evenly spaced draws, as many as have replicates that do not take long."""
-    chains, size = draws.sizes["chain"], draws.sizes["draw"]
+    chains = draws.sizes["chain"]
+    size = draws.sizes["draw"]
     most = min(_MOST // len(data.total), max(_FEW, _MOST_DRAWN // data.number_of_cells))
     per_chain = min(size, max(1, most // chains))
     return draws.isel(draw=np.arange(per_chain) * size // per_chain)
@@ -85,7 +104,9 @@ def _densities(space: Space, posterior: xr.Dataset) -> list[xr.Dataset]:
     arrays = flat(posterior)
     number = len(next(iter(arrays.values())))
     chunks = [slice(start, start + CHUNK) for start in range(0, number, CHUNK)]
-    parts = [space.densities({k: x[chunk] for k, x in arrays.items()}) for chunk in chunks]
+    parts = [
+        space.densities({k: x[chunk] for k, x in arrays.items()}) for chunk in chunks
+    ]
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     datasets = []
     for by_part in zip(*parts, strict=True):
@@ -93,6 +114,9 @@ def _densities(space: Space, posterior: xr.Dataset) -> list[xr.Dataset]:
         for name in by_part[0]:
             values = np.concatenate([part[name] for part in by_part])
             dims = [f"{name}_dim_{k}" for k in range(values.ndim - 1)]
-            variables[name] = (*SAMPLED, *dims), values.reshape(*shape, *values.shape[1:])
+            variables[name] = (
+                (*SAMPLED, *dims),
+                values.reshape(*shape, *values.shape[1:]),
+            )
         datasets.append(xr.Dataset(variables, {d: posterior[d] for d in SAMPLED}))
     return datasets

@@ -50,7 +50,9 @@ class _BlockRows(NamedTuple):
 
     def sums(self, designs: Sequence[Floats]) -> tuple[Floats, Floats]:
         """Slope and information of the coefficients of both curves' designs."""
-        slopes, information = of_coefficients([x[self.row] for x in designs], self.curvature)
+        slopes, information = of_coefficients(
+            [x[self.row] for x in designs], self.curvature
+        )
         return np.concatenate(slopes), linalg.block_diag(*information)
 
     def factor(self, designs: Sequence[Floats], precision: Floats) -> Floats:
@@ -67,25 +69,31 @@ def _block_rows(built: Problem, stats: Statistics, *curves: Floats) -> _BlockRow
     tables = {name: dict(stats.table(name)) for name in stats._outcome.tables}
     tables = {name: table for name, table in tables.items() if "fold" in table}
     for table in tables.values():  # blocks within groups become groups
-        table["group"] = (table["group"] if built.pilot.labels else 0) * number + table["fold"]
+        table["group"] = (table["group"] if built.pilot.labels else 0) * number + table[
+            "fold"
+        ]
     keys = np.unique(tables["part"]["group"])
     for table in tables.values():
         table["group"] = np.searchsorted(keys, table["group"])
-    labels, attrs = keys.astype(str), undated(stats.data.attrs)
+    labels = keys.astype(str)
+    attrs = undated(stats.data.attrs)
     apart = from_tables(tables, labels, stats.edges, attrs)
     rows, data = rows_of(apart, built.family, grouped=True)
     group, block = np.divmod(keys[rows.group], number)
     place = built.pilot.rows.group * stats.bins + built.pilot.rows.bin
     row = np.searchsorted(place, group * stats.bins + rows.bin)
     data = data.with_spread(built.data.spread[row])
-    return _BlockRows(row_curvature(data, *(curve[row] for curve in curves)), row, block)
+    return _BlockRows(
+        row_curvature(data, *(curve[row] for curve in curves)), row, block
+    )
 
 
 def _added_to_levels(
     built: Problem, levels: Levels, stats: Statistics, posterior: xr.Dataset
 ) -> dict[str, Floats]:
     """Factors (levels, k, knots) that clusters add to levels' curves, given the shared ones."""
-    terms, split = levels.rows.terms, [len(levels.rows.terms[0].kind)]
+    terms = levels.rows.terms
+    split = [len(levels.rows.terms[0].kind)]
     level = terms[0].grouping.code[built.pilot.rows.group]
     curves = built.pilot.at_rows(built.pilot.coefficients)
     rows = _block_rows(built, stats, *curves)
@@ -96,15 +104,20 @@ def _added_to_levels(
         if len(np.unique(of_level.block)) > 1:
             added = of_level.factor([term.design for term in terms], tau**-2.0).T
             factor[: len(added)] = added
-    curves_added, parts = {}, np.split(factors, split, axis=2)
+    curves_added = {}
+    parts = np.split(factors, split, axis=2)
     for curve, term, part in zip(built.pilot.curves, terms, parts, strict=True):
         name = f"{curve.variable}_of_{term.grouping.name}"
         knots = posterior[name][posterior[name].dims[-1]].to_numpy()
-        curves_added[name] = part @ (spline_matrix(knots, curve.basis.knots) @ term.values).T
+        curves_added[name] = (
+            part @ (spline_matrix(knots, curve.basis.knots) @ term.values).T
+        )
     return curves_added
 
 
-def excess(slopes: Floats, informations: Floats, total: Floats, precision: Floats) -> Floats:
+def excess(
+    slopes: Floats, informations: Floats, total: Floats, precision: Floats
+) -> Floats:
     """Factor F (p, k) of the covariance that clusters add, from slopes (blocks, p) at the mode."""
     root = linalg.cholesky(total + np.diag(precision), lower=True)
     inverse = linalg.solve_triangular(root, np.eye(len(root)), lower=True)
@@ -117,10 +130,13 @@ def excess(slopes: Floats, informations: Floats, total: Floats, precision: Float
     number = len(moves)
     jackknife = moves.T @ moves * (number - 1) / number
     gain, direction = linalg.eigh(jackknife - inverse @ total @ inverse.T)
-    gain, direction = gain[gain > 0], direction[:, gain > 0]
+    direction = direction[:, gain > 0]
+    gain = gain[gain > 0]
     squares = np.square(moves @ direction)
     spread = np.square(squares / squares.sum(axis=0)).sum(axis=0) - 1.0 / number
-    freedom = np.clip(2.0 / np.maximum(spread, 1e-12), _FEWEST, max(number - 1.0, _FEWEST))
+    freedom = np.clip(
+        2.0 / np.maximum(spread, 1e-12), _FEWEST, max(number - 1.0, _FEWEST)
+    )
     gain *= np.square(special.stdtrit(freedom, _TAIL) / special.ndtri(_TAIL))
     return np.asarray(inverse.T @ (direction * np.sqrt(gain)))
 
@@ -128,10 +144,14 @@ def excess(slopes: Floats, informations: Floats, total: Floats, precision: Float
 def _plain(prior: Any) -> Any:
     """The prior without components and without terms whose sums are not kept by block."""
     names = ("mean", "variance", "monotone", "groups", "atoms")
-    return FAMILIES[prior.family].prior(**{name: getattr(prior, name) for name in names})
+    return FAMILIES[prior.family].prior(
+        **{name: getattr(prior, name) for name in names}
+    )
 
 
-def _added_to_curves(built: Problem, stats: Statistics, posterior: xr.Dataset) -> dict[str, Floats]:
+def _added_to_curves(
+    built: Problem, stats: Statistics, posterior: xr.Dataset
+) -> dict[str, Floats]:
     """Factors, (k, *shape), of what clusters add to the covariance of curves, by their names."""
     if stats.blocks < 2:
         raise FitError(
@@ -142,14 +162,17 @@ def _added_to_curves(built: Problem, stats: Statistics, posterior: xr.Dataset) -
     designs = [part.design.whole for part in parts]
     precision = [part.laplace.state.prior(part.design)[1] for part in parts]
     curves = [part.design.whole @ part.laplace.state.coefficients for part in parts]
-    factor = _block_rows(built, stats, *curves).factor(designs, np.concatenate(precision))
+    factor = _block_rows(built, stats, *curves).factor(
+        designs, np.concatenate(precision)
+    )
     split = np.split(factor, [designs[0].shape[1]])
     factors: dict[str, Floats] = {}
     for part, curve, coefficients in zip(parts, built.pilot.curves, split, strict=True):
         for output in part.outputs:
             if output.name not in posterior:  # an atom of these statistics alone
                 continue
-            added, curve_draws = output.values(coefficients.T), posterior[output.name]
+            added = output.values(coefficients.T)
+            curve_draws = posterior[output.name]
             if "atom" not in curve_draws.dims:  # atoms shift a curve at one score
                 knots = curve_draws[curve_draws.dims[-1]].to_numpy()
                 added = added @ spline_matrix(knots, curve.basis.knots).T
@@ -178,7 +201,9 @@ def _factors(
     factors = {}
     for name, added in common.items():
         if "atom" not in posterior[name].dims:
-            of_level = np.square(deviations[name]).sum(axis=1) if name in deviations else 0.0
+            of_level = (
+                np.square(deviations[name]).sum(axis=1) if name in deviations else 0.0
+            )
             variance = np.square(added).sum(axis=0) + of_level
             factors[name] = np.sqrt(1.0 + variance / posterior[name].var(_OVER))
     return xr.Dataset(factors)
@@ -189,10 +214,13 @@ def cluster_factor(fit: Fit, items: Any) -> float:
     if fit.widened:
         factors = fit.data["clusters"].to_dataset()
     else:
-        posterior, plain = fit.data["posterior"].to_dataset(), _plain(fit.prior)
+        posterior = fit.data["posterior"].to_dataset()
+        plain = _plain(fit.prior)
         if items.groups != fit.groups:
             plain = replace(plain, groups=False)
-        factors = _factors(posterior, *_added(plain, build(items, plain), items, posterior))
+        factors = _factors(
+            posterior, *_added(plain, build(items, plain), items, posterior)
+        )
     return max(float(values.median()) for values in factors.values())
 
 
@@ -207,11 +235,16 @@ def for_clusters(
 
     def noise(*shape: int) -> Floats:
         draws = rng.normal(size=(*(posterior.sizes[dim] for dim in _OVER), *shape))
-        return np.asarray(draws - draws.mean(axis=(0, 1)))  # clusters do not move the curves
+        return np.asarray(
+            draws - draws.mean(axis=(0, 1))
+        )  # clusters do not move the curves
 
     shared = noise(len(next(iter(common.values()))))
     wider = posterior.assign(
-        {name: posterior[name] + np.tensordot(shared, added, 1) for name, added in common.items()}
+        {
+            name: posterior[name] + np.tensordot(shared, added, 1)
+            for name, added in common.items()
+        }
     )
     if deviations:
         by_level = noise(*next(iter(deviations.values())).shape[:2])
@@ -219,10 +252,14 @@ def for_clusters(
             wider[name] += np.einsum("cdgk,gkj->cdgj", by_level, added, optimize=True)
     factors = _factors(posterior, common, deviations)
     curve = built.family.curves[0]
-    mean_factor, variance_factor = (float(factors[name].median()) for name in built.family.curves)
+    mean_factor, variance_factor = (
+        float(factors[name].median()) for name in built.family.curves
+    )
     for name in map(str, factors):
         if name.startswith(curve):
-            wider[name] = _with_mean_of(posterior[name], wider[name], built.family.outcome.theta)
+            wider[name] = _with_mean_of(
+                posterior[name], wider[name], built.family.outcome.theta
+            )
     if f"{curve}_of_bin" in posterior:
         effects = posterior[f"{curve}_of_bin"]
         centre = effects.mean(_OVER)
@@ -234,12 +271,16 @@ def for_clusters(
     return {"posterior": wider, "clusters": factors}, words
 
 
-def _with_mean_of(narrow: xr.DataArray, wide: xr.DataArray, scale: Scale) -> xr.DataArray:
+def _with_mean_of(
+    narrow: xr.DataArray, wide: xr.DataArray, scale: Scale
+) -> xr.DataArray:
     """Draws of a curve moved so that theta's mean is that of the narrow draws."""
     # noise on a curved scale moves the mean of theta; least squares at and between the knots
     knots = narrow[narrow.dims[-1]].to_numpy()
     number = np.arange(len(knots))
-    weights = spline_matrix(np.interp(np.linspace(0, number[-1], 60), number, knots), knots)
+    weights = spline_matrix(
+        np.interp(np.linspace(0, number[-1], 60), number, knots), knots
+    )
     shifted = wide.to_numpy()
     sd = np.array([(shifted @ weight).std(axis=(0, 1)).mean() for weight in weights])
     to_knots = (np.linalg.pinv(weights / sd[:, None]) / sd).T

@@ -43,7 +43,12 @@ class RowValues:
     def predictors(self, draws: Mapping[str, Floats]) -> list[Floats]:
         """Values (draws, rows) of each predictor."""
         return [
-            (matrix @ np.hstack([draws[name].reshape(len(draws[name]), -1) for name in names]).T).T
+            (
+                matrix
+                @ np.hstack(
+                    [draws[name].reshape(len(draws[name]), -1) for name in names]
+                ).T
+            ).T
             for names, matrix in zip(self.names, self.matrices, strict=True)
         ]
 
@@ -60,7 +65,9 @@ class RowValues:
         """Log marginals (draws, blocks) of blocks of rows that begin at `starts`."""
 
         def part(start: int) -> Floats:
-            chunk = {name: values[start : start + _CHUNK] for name, values in draws.items()}
+            chunk = {
+                name: values[start : start + _CHUNK] for name, values in draws.items()
+            }
             if len(self.names) == 2:
                 by_row = self.data.values(*self.predictors(chunk))
             else:
@@ -74,7 +81,9 @@ class RowValues:
         """Replicates of the observed totals of a single family's rows, (draws, rows)."""
         drawn = self.data.draw(*self.predictors(draws), np.random.default_rng(seed))
         whole = self.dtype is not np.float64
-        return np.asarray(np.clip(drawn, 0.0, _LARGEST) if whole else drawn, dtype=self.dtype)
+        return np.asarray(
+            np.clip(drawn, 0.0, _LARGEST) if whole else drawn, dtype=self.dtype
+        )
 
     def parts(self) -> _Parts:
         """All arrays, of which `of_parts` makes the rows again."""
@@ -91,9 +100,12 @@ class RowValues:
         return parts
 
     @staticmethod
-    def of_parts(names: Sequence[Sequence[str]], parts: _Parts, prior: Prior) -> "RowValues":
+    def of_parts(
+        names: Sequence[Sequence[str]], parts: _Parts, prior: Prior
+    ) -> "RowValues":
         """The rows of a fit with this prior."""
-        family, matrices = FAMILIES[prior.family], []
+        family = FAMILIES[prior.family]
+        matrices = []
         for k in range(len(names)):
             *columns, shape = parts.pop(f"matrix_{k}")
             matrix = sparse.csr_array(tuple(columns), shape=tuple(shape))
@@ -110,12 +122,16 @@ class RowValues:
                 for name, part in parts.items()
             }
             data = family.rows(**values)
-        return RowValues(tuple(map(tuple, names)), tuple(matrices), data, family.outcome.dtype)
+        return RowValues(
+            tuple(map(tuple, names)), tuple(matrices), data, family.outcome.dtype
+        )
 
 
 def flat(draws: xr.Dataset) -> dict[str, Floats]:
     """All variables with the draws of all chains one after the other, (draws, ...)."""
-    arrays = {str(name): x.transpose(*_OVER, ...).to_numpy() for name, x in draws.items()}
+    arrays = {
+        str(name): x.transpose(*_OVER, ...).to_numpy() for name, x in draws.items()
+    }
     return {name: np.concatenate(chains) for name, chains in arrays.items()}
 
 
@@ -134,7 +150,10 @@ class _Deferred(BackendArray):
     def __init__(
         self, group: str, rows: RowValues, draws: Mapping[str, Floats], argument: Ints
     ) -> None:
-        self.group, self.rows, self.draws, self.argument = group, rows, draws, argument
+        self.group = group
+        self.rows = rows
+        self.draws = draws
+        self.argument = argument
         by_block = group == "log_likelihood"
         size = len(argument) if by_block else len(rows.data.total)
         self.shape = (*next(iter(draws.values())).shape[:2], size)
@@ -181,7 +200,11 @@ def with_recipes(tree: xr.DataTree) -> xr.DataTree:
         data = tree[group].to_dataset()
         for name, variable in data.variables.items():
             values = _whole(variable, group)
-            if values is None or group in contents or values.rows is not (rows or values.rows):
+            if (
+                values is None
+                or group in contents
+                or values.rows is not (rows or values.rows)
+            ):
                 continue
             rows = values.rows
             saved = _saved_draws(data, tree, group, rows)
@@ -196,7 +219,9 @@ def with_recipes(tree: xr.DataTree) -> xr.DataTree:
     if rows is None:
         return tree
     parts |= rows.parts()
-    recipes = xr.Dataset(attrs={"contents": json.dumps(contents | {"names": rows.names})})
+    recipes = xr.Dataset(
+        attrs={"contents": json.dumps(contents | {"names": rows.names})}
+    )
     for name, part in parts.items():
         for k, array in enumerate(part):
             dims = [f"dim_{axis}_{size}" for axis, size in enumerate(array.shape)]
@@ -219,7 +244,9 @@ def without_recipes(tree: xr.DataTree, prior: Prior) -> xr.DataTree:
     for group, (name, dim, changed) in contents.items():
         data = tree[group].to_dataset()
         argument, *arrays = recipes[group]
-        draws = _saved_draws(data, tree, group, rows) | dict(zip(changed, arrays, strict=True))
+        draws = _saved_draws(data, tree, group, rows) | dict(
+            zip(changed, arrays, strict=True)
+        )
         values = _Deferred(group, rows, draws, argument)
         tree[group].dataset = data.assign({name: _lazy(dim, values)})
     return tree.drop_nodes(_STORE)
@@ -229,9 +256,13 @@ def _whole(variable: xr.Variable, group: str) -> _Deferred | None:
     """The deferred values of a group's variable; None for others, and for parts of them."""
     lazy = variable._data
     values = getattr(lazy, "array", None)
-    if not isinstance(lazy, indexing.LazilyIndexedArray) or not isinstance(values, _Deferred):
+    if not isinstance(lazy, indexing.LazilyIndexedArray) or not isinstance(
+        values, _Deferred
+    ):
         return None
-    whole = all(isinstance(part, slice) and part == slice(None) for part in lazy.key.tuple)
+    whole = all(
+        isinstance(part, slice) and part == slice(None) for part in lazy.key.tuple
+    )
     return values if whole and values.group == group else None
 
 
@@ -249,4 +280,6 @@ def _arrays(draws: xr.Dataset, names: Sequence[Sequence[str]]) -> dict[str, Floa
     """Variables (chain, draw, ...) of these names, if they are there."""
     present = [draws[name] for each in names for name in each if name in draws]
     # in one order in memory, on which the rounding of products depends
-    return {str(x.name): np.ascontiguousarray(x.transpose(*_OVER, ...)) for x in present}
+    return {
+        str(x.name): np.ascontiguousarray(x.transpose(*_OVER, ...)) for x in present
+    }

@@ -36,7 +36,9 @@ class Densities:
     bound: Evaluate  # smooth: for the evidence bound and gradients
     weights: Values  # for importance weights
     draws: Callable[[Floats], xr.Dataset]  # from coordinates (draws, dim)
-    noisy: bool = False  # True if `weights` are estimates with fresh noise, which `bound` has not
+    noisy: bool = (
+        False  # True if `weights` are estimates with fresh noise, which `bound` has not
+    )
     # effective sample below which draws are annealed: Gaussians that are too narrow in a heavy tail
     # still have a good k, and their weights do not widen it enough
     fewest: float = 0.5
@@ -49,7 +51,8 @@ class Densities:
 
 def near_densities(built: Problem) -> Densities:
     """The log density to about 1e-3 nats: polynomials stand for rows over the curves' range."""
-    space, rows = built.space, _rows_of(built)
+    space = built.space
+    rows = _rows_of(built)
     chunk = max(10, min(CHUNK, _MOST_VALUES // len(built.score)))
     designs = [part.at_rows for part in built.coordinates.parts]
 
@@ -59,7 +62,9 @@ def near_densities(built: Problem) -> Densities:
     def bound(coordinates: Floats) -> tuple[Floats, Floats]:
         point = space.at(coordinates)
         value, *slopes = rows.sums_and_slopes(*predictors(point.coefficients))
-        by_coefficients = [slope.T @ x for slope, x in zip(slopes, designs, strict=True)]
+        by_coefficients = [
+            slope.T @ x for slope, x in zip(slopes, designs, strict=True)
+        ]
         return point.log_density + value, point.gradient(by_coefficients)
 
     def weights(coordinates: Floats) -> Floats:
@@ -81,7 +86,9 @@ def _rows_of(built: Problem) -> "NearRows | MixtureCells":
     for values, part in zip(
         built.space.at(draws).coefficients, built.coordinates.parts, strict=True
     ):
-        curves = [values[i : i + step] @ part.at_rows.T for i in range(0, _PROBES, step)]
+        curves = [
+            values[i : i + step] @ part.at_rows.T for i in range(0, _PROBES, step)
+        ]
         low = np.min([curve.min(axis=0) for curve in curves], axis=0)
         ends.append((low, np.max([curve.max(axis=0) for curve in curves], axis=0)))
     low, high = np.array(ends).swapaxes(0, 1)
@@ -130,13 +137,17 @@ def labelled(space: Space, values: dict[str, Floats]) -> xr.Dataset:
 def with_labels(space: Space, data: xr.Dataset) -> xr.Dataset:
     """A dataset with the labels of its dims that a space knows."""
     dims = map(str, data.dims)
-    return data.assign_coords({dim: space.labels[dim] for dim in dims if dim in space.labels})
+    return data.assign_coords(
+        {dim: space.labels[dim] for dim in dims if dim in space.labels}
+    )
 
 
 # --- minibatches of bins --------------------------------------------------------------------------
 
 
-def systematic(bins: int, batch: int, draws: int, rng: np.random.Generator) -> NDArray[np.intp]:
+def systematic(
+    bins: int, batch: int, draws: int, rng: np.random.Generator
+) -> NDArray[np.intp]:
     """Minibatches (draws, batch or more), each systematic over the score."""
     stride = min(-(-bins // batch), draws)
     batch = -(-bins // stride)
@@ -148,24 +159,37 @@ def minibatch_density(built: Problem, bins: NDArray[np.intp]) -> Evaluate:
     """The log density in which draw s uses only the minibatch in row s (modulo) of `bins`."""
     # all bins' quadratics at the mode are one quadratic in the coefficients, and only the small
     # remainder is summed over the minibatch (a control variate: Quiroz et al. 2019)
-    number, data, space = len(built.score), built.data, built.space
+    number = len(built.score)
+    data = built.data
+    space = built.space
     designs = [part.at_rows for part in built.coordinates.parts]
     start = [x[0] for x in space.at(space.start[None]).coefficients]
-    location, dispersion = (x @ values for x, values in zip(designs, start, strict=True))
+    location, dispersion = (
+        x @ values for x, values in zip(designs, start, strict=True)
+    )
     expansion = data.expansion(location, dispersion)
     slopes = [slope @ x for slope, x in zip(expansion.slopes, designs, strict=True)]
-    bends = (expansion.by_first, expansion.mixed), (expansion.mixed, expansion.by_second)
+    bends = (
+        (expansion.by_first, expansion.mixed),
+        (expansion.mixed, expansion.by_second),
+    )
     squares = [
-        [designs[i].T @ (sparse.diags_array(bends[i][j]) @ designs[j]) for j in range(2)]
+        [
+            designs[i].T @ (sparse.diags_array(bends[i][j]) @ designs[j])
+            for j in range(2)
+        ]
         for i in range(2)
     ]
     total = float(expansion.value.sum())
     batches, batch_of_draw = np.unique(bins, axis=0, return_inverse=True)
     weight = number / bins.shape[1]
 
-    def remainder(moves: Sequence[Floats], batch: NDArray[np.intp]) -> tuple[Floats, ...]:
+    def remainder(
+        moves: Sequence[Floats], batch: NDArray[np.intp]
+    ) -> tuple[Floats, ...]:
         """Exact less quadratic log marginals of a minibatch, and slopes in both moves."""
-        m, c = location[batch] + moves[0], dispersion[batch] + moves[1]
+        m = location[batch] + moves[0]
+        c = dispersion[batch] + moves[1]
         value, by_m, by_c = data.value_and_gradient(m, c, batch)
         first, second = (slope[batch] for slope in expansion.slopes)
         by_first, mixed, by_second = (x[batch] for x in (*bends[0], bends[1][1]))
@@ -174,7 +198,11 @@ def minibatch_density(built: Problem, bins: NDArray[np.intp]) -> Evaluate:
         near = expansion.value[batch] + first * moves[0] + second * moves[1]
         near = near + 0.5 * (near_m * moves[0] + near_c * moves[1])
         excess = weight * (value - near).sum(axis=1)
-        return excess, weight * (by_m - first - near_m), weight * (by_c - second - near_c)
+        return (
+            excess,
+            weight * (by_m - first - near_m),
+            weight * (by_c - second - near_c),
+        )
 
     def evaluate(rows: Floats) -> tuple[Floats, Floats]:
         point = space.at(rows)
@@ -189,10 +217,15 @@ def minibatch_density(built: Problem, bins: NDArray[np.intp]) -> Evaluate:
         for k, batch in enumerate(batches):
             draws = np.flatnonzero(members == k)
             if len(draws):
-                moves = [gap[draws] @ x[batch].T for gap, x in zip(gaps, designs, strict=True)]
+                moves = [
+                    gap[draws] @ x[batch].T
+                    for gap, x in zip(gaps, designs, strict=True)
+                ]
                 value, *by_moves = remainder(moves, batch)
                 logp[draws] += value
-                for total_slope, by_move, x in zip(by_coefficients, by_moves, designs, strict=True):
+                for total_slope, by_move, x in zip(
+                    by_coefficients, by_moves, designs, strict=True
+                ):
                     total_slope[draws] += by_move @ x[batch]
         return logp, point.gradient(by_coefficients)
 
@@ -215,10 +248,14 @@ class NearRows:
         self._exact(self.data.values, location, dispersion, outside, value[None])
         return value
 
-    def values_and_slopes(self, location: Floats, dispersion: Floats) -> tuple[Floats, Floats]:
+    def values_and_slopes(
+        self, location: Floats, dispersion: Floats
+    ) -> tuple[Floats, Floats]:
         """Log marginals (rows, draws), and their slopes in both parameters (2, rows, draws)."""
         results, outside = self.surrogates.values_and_slopes(location, dispersion)
-        self._exact(self.data.value_and_gradient, location, dispersion, outside, results)
+        self._exact(
+            self.data.value_and_gradient, location, dispersion, outside, results
+        )
         return results[0], results[1:]
 
     def _exact(
@@ -238,7 +275,9 @@ class NearRows:
         rows, draws = np.nonzero(outside)
         if len(rows):
             pair = location[rows, draws][None], dispersion[rows, draws][None]
-            results[:, rows, draws] = np.reshape(function(*pair, rows), (len(results), -1))
+            results[:, rows, draws] = np.reshape(
+                function(*pair, rows), (len(results), -1)
+            )
 
     def sums(self, location: Floats, dispersion: Floats) -> Floats:
         """Sums (draws,) over all rows at both parameters (rows, draws)."""

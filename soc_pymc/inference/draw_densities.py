@@ -25,7 +25,9 @@ def draw_densities(fit: Fit, stats: Statistics) -> tuple[Floats, Floats]:
     for group, table in zip(("constant_data", "observed_data"), tables, strict=True):
         for name, values in table.items():
             pair = values.to_numpy(), fit.data[group][str(name)].to_numpy()
-            if pair[0].shape != pair[1].shape or not np.allclose(*pair, _SAME, 0.0, equal_nan=True):
+            if pair[0].shape != pair[1].shape or not np.allclose(
+                *pair, _SAME, 0.0, equal_nan=True
+            ):
                 differences.append(str(name))
     if (stats.groups if fit.prior.groups else ()) != fit.groups:
         differences.append("groups")
@@ -35,7 +37,10 @@ def draw_densities(fit: Fit, stats: Statistics) -> tuple[Floats, Floats]:
             "those that it was made from"
         )
     prior, likelihood = (
-        np.sum([x.sum(x.dims[2:]).to_numpy() for x in fit.data[name].data_vars.values()], axis=0)
+        np.sum(
+            [x.sum(x.dims[2:]).to_numpy() for x in fit.data[name].data_vars.values()],
+            axis=0,
+        )
         for name in ("log_prior", "log_likelihood")
     )
     return prior, likelihood

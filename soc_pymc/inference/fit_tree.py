@@ -26,13 +26,21 @@ _PARTS = 20  # parts of the score, each with its distribution of exposures
 
 
 def fit_tree(
-    built: Problem, stats: Statistics, groups: dict[str, xr.Dataset], monotone: bool, seed: int
+    built: Problem,
+    stats: Statistics,
+    groups: dict[str, xr.Dataset],
+    monotone: bool,
+    seed: int,
 ) -> xr.DataTree:
     """The fit's `DataTree`, from draws and other results of inference, by name of the group."""
-    further = arviz_groups(built, stats, groups["posterior"], "clusters" in groups, seed)
+    further = arviz_groups(
+        built, stats, groups["posterior"], "clusters" in groups, seed
+    )
     tree = tree_of_draws(built, stats, groups, monotone)
     for name, data in further.items():
-        tree[name] = xr.DataTree(tree[name].to_dataset().merge(data) if name in tree else data)
+        tree[name] = xr.DataTree(
+            tree[name].to_dataset().merge(data) if name in tree else data
+        )
     return tree
 
 
@@ -40,7 +48,8 @@ def tree_of_draws(
     built: Problem, stats: Statistics, groups: dict[str, xr.Dataset], monotone: bool
 ) -> xr.DataTree:
     """The tree of draws, from the posterior or another distribution, with data for scoring."""
-    posterior, pilot = groups["posterior"], built.pilot
+    posterior = groups["posterior"]
+    pilot = built.pilot
     if monotone:
         posterior = _monotone(posterior, built.family.curves[0])
     if len(pilot.groupings) > 1:  # their combinations
@@ -53,7 +62,11 @@ def tree_of_draws(
         bins = bins.merge(_shares(pilot.rows, pilot.curves[0].position))
     if "effect_bin" in posterior.coords:
         bins["edge"] = ("edge", stats.edges)
-    contents = {"posterior": posterior, "observed_data": observed, "constant_data": bins}
+    contents = {
+        "posterior": posterior,
+        "observed_data": observed,
+        "constant_data": bins,
+    }
     tree = xr.DataTree.from_dict({**groups, **contents})
     tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}
     if not built.data.informs_variance:
@@ -66,14 +79,18 @@ def _atoms(pilot: Pilot) -> xr.Dataset:
     if not len(pilot.rows.atoms):
         return xr.Dataset()
     rows = [np.argmax(pilot.rows.atom == 1 + k) for k in range(len(pilot.rows.atoms))]
-    positions = {f"{c.name}_atom_position": ("atom", c.position[rows]) for c in pilot.curves}
+    positions = {
+        f"{c.name}_atom_position": ("atom", c.position[rows]) for c in pilot.curves
+    }
     return xr.Dataset(positions, {"atom": pilot.rows.atoms})
 
 
 def _group_functions(curve: Curve, groupings: Sequence[Grouping]) -> xr.Dataset:
     """Functions at the knots of groups' deviations, with the names of their scales."""
-    names, functions = [], []
-    knots, levels = len(curve.basis.knots), {g.name: len(g.levels) for g in groupings}
+    names = []
+    functions = []
+    knots = len(curve.basis.knots)
+    levels = {g.name: len(g.levels) for g in groupings}
     for block in curve.design.blocks:
         if block.target in levels:
             size = block.values.shape[1] // levels[block.target]
@@ -100,7 +117,9 @@ def _shares(rows: Rows, position: Floats) -> xr.Dataset:
     n = np.bincount(place, rows.beside)
     share = (np.cumsum(n) - 0.5 * n) / n.sum()
     part = np.minimum((share * _PARTS).astype(int), _PARTS - 1)[place]
-    parts, part = np.unique(np.where(beside, part, _PARTS + rows.atom), return_inverse=True)
+    parts, part = np.unique(
+        np.where(beside, part, _PARTS + rows.atom), return_inverse=True
+    )
     octave = np.floor(2.0 * rows.log_size / np.log(2.0)).astype(int)
     octave = np.where(rows.size_atom > 0, octave.max() + rows.size_atom, octave)
     classes, octave = np.unique(octave, return_inverse=True)
@@ -138,14 +157,17 @@ def bin_table(
     stats: Statistics, axes: Sequence[Axis], atoms: bool = False
 ) -> tuple[xr.Dataset, xr.Dataset]:
     """The occupied bins of all groups together with the axes' ranks, and their observed sums."""
-    data, outcome = stats.data, OUTCOMES[stats.kind]
+    data = stats.data
+    outcome = OUTCOMES[stats.kind]
     occupied = np.flatnonzero(data["n"].to_numpy() > 0)
     n = data["n"].to_numpy()[occupied]
     rows, _ = rows_of(stats, family_of_kind(stats.kind), atoms=atoms)
     score = axes[0].inverse(positions(axes[0], rows)[0])
     score[rows.atom > 0] = rows.atoms
     columns: dict[str, Any] = {"score": score, "n_items": n}
-    columns |= {name: data[name].to_numpy()[occupied] for name in ("score_min", "score_max")}
+    columns |= {
+        name: data[name].to_numpy()[occupied] for name in ("score_min", "score_max")
+    }
     for scale in SCALES.values():
         if scale.sums[0] in data:
             columns[scale.width] = np.sqrt(scale_variances(scale, rows))
@@ -167,7 +189,9 @@ def in_chains(draws: xr.Dataset) -> xr.Dataset:
     size = next(number // chains for chains in (4, 3, 2, 1) if number % chains == 0)
     by_chain = draws.isel(chain=0, drop=True).drop_vars("draw", errors="ignore")
     by_chain = by_chain.coarsen(draw=size).construct(draw=("chain", "draw"))
-    return by_chain.assign_coords({dim: np.arange(by_chain.sizes[dim]) for dim in SAMPLED})
+    return by_chain.assign_coords(
+        {dim: np.arange(by_chain.sizes[dim]) for dim in SAMPLED}
+    )
 
 
 def conventional(tree: xr.DataTree) -> xr.DataTree:
@@ -175,15 +199,23 @@ def conventional(tree: xr.DataTree) -> xr.DataTree:
     from .. import __version__
 
     groups = {name: node.to_dataset() for name, node in tree.children.items()}
-    labels = {dim: values for data in groups.values() for dim, values in data.coords.items()}
+    labels = {
+        dim: values for data in groups.values() for dim, values in data.coords.items()
+    }
     # as ArviZ's schema asks; its own function for them takes a third of a second to import
     made = {"created_at": datetime.now(UTC).isoformat()}
     for role in ("creation_library", "inference_library"):
         made |= {role: "soc_pymc", f"{role}_version": __version__}
     for name, data in groups.items():
         unlabelled = [d for d in data.dims if d not in data.coords and d in labels]
-        words = {d: labels[d].to_numpy() for d in unlabelled if len(labels[d]) == data.sizes[d]}
-        numbers = {d: np.arange(size) for d, size in data.sizes.items() if d not in data.coords}
+        words = {
+            d: labels[d].to_numpy()
+            for d in unlabelled
+            if len(labels[d]) == data.sizes[d]
+        }
+        numbers = {
+            d: np.arange(size) for d, size in data.sizes.items() if d not in data.coords
+        }
         attrs = {**made, "sample_dims": [d for d in SAMPLED if d in data.dims]}
         groups[name] = data.assign_coords({**numbers, **words}).assign_attrs(attrs)
     completed = xr.DataTree.from_dict(groups)

@@ -52,7 +52,13 @@ def fit(
     prior = family_of_kind(stats.kind).prior() if prior is None else prior
     method = VI() if method is None else method
     problem.check_prior(prior, stats)
-    _log.info("fitting %r by %r to %s items in %s bins", prior, method, stats.n_items, stats.bins)
+    _log.info(
+        "fitting %r by %r to %s items in %s bins",
+        prior,
+        method,
+        stats.n_items,
+        stats.bins,
+    )
     began = time.perf_counter()
     try:
         tree, verdict = _run(stats, prior, method, model, progress)
@@ -98,7 +104,9 @@ def _run(
     else:
         groups, verdict = run_variational(built, method, progress)
     if stats.blocks:
-        wider, words = for_clusters(built, stats, prior, groups["posterior"], method.seed)
+        wider, words = for_clusters(
+            built, stats, prior, groups["posterior"], method.seed
+        )
         groups = {**groups, **wider}
         verdict["reason"] += words
     return fit_tree(built, stats, groups, prior.monotone, method.seed), verdict

@@ -15,16 +15,28 @@ from .._lib.arrays import Floats
 from .._model.coordinates import Point
 from .._model.problem import Problem
 from ..families.row_polynomials import make_surrogates
-from .density import Densities, Evaluate, NearRows, Values, finite, finite_values, posterior_draws
+from .density import (
+    Densities,
+    Evaluate,
+    NearRows,
+    Values,
+    finite,
+    finite_values,
+    posterior_draws,
+)
 from .level_kernel import solve
 
-_MOST_PAIRS, _MOST_ROWS = 16, 50_000  # pairs for weights and draws, and rows times pairs
+# pairs for weights and draws, and rows times pairs
+_MOST_PAIRS = 16
+_MOST_ROWS = 50_000
 _RANGE_DRAWS = 100  # for the range of polynomials
 _FARTHER = 0.25  # share of their width by which ranges are widened on either side
 # of polynomials: an exact value costs as much as fifty of them
 _DEGREES = 6, 8, 11, 15
 _ERROR = 1e-2  # nats, allowed for all polynomials; importance weights vary by more
-_MOST_VALUES = 20_000_000  # numbers of both curves at all rows, proposals and draws: 160 MB
+_MOST_VALUES = (
+    20_000_000  # numbers of both curves at all rows, proposals and draws: 160 MB
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +46,9 @@ class _Proposed:
     shared: Floats  # (P, draws): shared coefficients of both curves
     tau: Floats  # (K, draws): scale of each of a level's coefficients
     prior_noise: Floats  # (G, K, N / 2, draws or 1)
-    scaled: Floats  # (G, K, N, draws): coefficients in units of tau; halves are antithetic
+    scaled: (
+        Floats  # (G, K, N, draws): coefficients in units of tau; halves are antithetic
+    )
     log_ratio: Floats  # (G, N, draws): of prior to proposal
 
 
@@ -43,9 +57,11 @@ class LevelDensity:
 
     def __init__(self, built: Problem, rng: np.random.Generator) -> None:
         assert built.pilot.levels is not None
-        self._built, self._rng = built, rng
+        self._built = built
+        self._rng = rng
         self._coordinates = built.coordinates
-        self._levels, self._rows = built.pilot.levels, built.pilot.levels.rows
+        self._levels = built.pilot.levels
+        self._rows = built.pilot.levels.rows
         self._kind = self._rows.kind
         # from both curves' coefficients, which are rotated
         self._turns = [part.laplace.turn for part in built.coordinates.parts]
@@ -63,9 +79,12 @@ class LevelDensity:
 
     def _draw_noise(self, draws: int, pairs: int) -> tuple[Floats, Floats]:
         """Draws of the coefficients' prior, in units of tau, and of the sites' pulls."""
-        levels, size = self._rows.number, len(self._kind)
+        levels = self._rows.number
+        size = len(self._kind)
         prior, site = self._rng.standard_normal((2, levels, size, pairs, draws))
-        return prior, (self._levels.root @ site.reshape(levels, size, -1)).reshape(prior.shape)
+        return prior, (self._levels.root @ site.reshape(levels, size, -1)).reshape(
+            prior.shape
+        )
 
     def _proposed(self, point: Point, noise: tuple[Floats, Floats]) -> _Proposed:
         """Proposals at shared coefficients and scales."""
@@ -81,7 +100,8 @@ class LevelDensity:
         pushes = noise[0] + tau[:, None] * noise[1]
         solution = np.concatenate([pull[:, :, None], pushes], axis=2)
         log_det, _ = solve(levels.information, tau, solution)
-        mean, moves = solution[:, :, :1], solution[:, :, 1:]
+        mean = solution[:, :, :1]
+        moves = solution[:, :, 1:]
         scaled = np.concatenate([mean + moves, mean - moves], axis=2)
         log_density = np.tile(0.5 * (moves * pushes).sum(axis=1), (1, 2, 1))
         log_ratio = log_density - 0.5 * (scaled**2).sum(axis=1) - 0.5 * log_det[:, None]
@@ -90,7 +110,9 @@ class LevelDensity:
     def _fresh(self, rows: Floats, pairs: int) -> tuple[_Proposed, Floats]:
         """Proposals with fresh noise for every draw, and the log prior density."""
         point = self._coordinates.at(rows)
-        return self._proposed(point, self._draw_noise(len(rows), pairs)), point.log_density
+        return self._proposed(
+            point, self._draw_noise(len(rows), pairs)
+        ), point.log_density
 
     def _curves(self, proposed: _Proposed) -> Floats:
         """Both curves at the rows, (2, rows, N draws)."""
@@ -103,7 +125,9 @@ class LevelDensity:
 
     def _log_weights(self, proposed: _Proposed, value: Floats) -> Floats:
         """Log importance weights (G, N, draws) from log marginals of rows (rows, N draws)."""
-        return proposed.log_ratio + (self._sums @ value).reshape(proposed.log_ratio.shape)
+        return proposed.log_ratio + (self._sums @ value).reshape(
+            proposed.log_ratio.shape
+        )
 
     def densities(self) -> Densities:
         """The densities of the shared parameters."""
@@ -125,7 +149,9 @@ class LevelDensity:
         by_row = by_row.reshape(-1, number * draws)
         by_deviation = (self._rows.by_level.T @ by_row).reshape(proposed.scaled.shape)
         by_pull, by_tau = self._slopes(proposed, weights[:, None], by_deviation)
-        by_shared = (self._rows.shared.T @ by_row).reshape(-1, number, draws).sum(axis=1)
+        by_shared = (
+            (self._rows.shared.T @ by_row).reshape(-1, number, draws).sum(axis=1)
+        )
         by_shared -= np.tensordot(self._levels.coupling, by_pull, ((0, 1), (0, 1)))
         ends = np.cumsum([turn.shape[0] for turn in self._turns])[:-1]
         parts = zip(np.split(by_shared.T, ends, axis=1), self._turns, strict=True)
@@ -142,18 +168,25 @@ class LevelDensity:
         `weights` (G, 1, N, draws) are the proposals' shares, and `by_deviation` (G, K, N, draws)
         their weighted log likelihoods' slopes.
         """
-        tau, x = proposed.tau, proposed.scaled
+        tau = proposed.tau
+        x = proposed.scaled
         plus, minus = np.split(x, 2, axis=2)
-        mean, moves = 0.5 * (plus + minus)[:, :, 0], 0.5 * (plus - minus)
+        mean = 0.5 * (plus + minus)[:, :, 0]
+        moves = 0.5 * (plus - minus)
         by_x = tau[:, None] * by_deviation - weights * x
         plus, minus = np.split(by_x, 2, axis=2)
-        solution = np.concatenate([by_x.sum(axis=2, keepdims=True), plus - minus], axis=2)
+        solution = np.concatenate(
+            [by_x.sum(axis=2, keepdims=True), plus - minus], axis=2
+        )
         _, variance = solve(self._levels.information, tau, solution)
-        by_mean, by_move = solution[:, :, 0], solution[:, :, 1:]
+        by_mean = solution[:, :, 0]
+        by_move = solution[:, :, 1:]
         of_pairs = sum(np.split(weights, 2, axis=2)) * moves
         # slopes of M cancel all others in part, since (M - I) x is what was solved for less x
         by_tau = (weights * x**2).sum(axis=2) + 2.0 * by_mean * mean
-        by_tau += (by_move * moves + (by_move + of_pairs) * (moves - proposed.prior_noise)).sum(2)
+        by_tau += (
+            by_move * moves + (by_move + of_pairs) * (moves - proposed.prior_noise)
+        ).sum(2)
         return tau * by_mean, (by_tau - 1.0 + variance).sum(axis=0)
 
     def weights(self) -> Values:
@@ -161,8 +194,12 @@ class LevelDensity:
 
         def part(rows: Floats) -> Floats:
             proposed, log_prior = self._fresh(rows, self._pairs)
-            log_weight = self._log_weights(proposed, self._near.values(*self._curves(proposed)))
-            total = np.logaddexp.reduce(log_weight, axis=1) - np.log(log_weight.shape[1])
+            log_weight = self._log_weights(
+                proposed, self._near.values(*self._curves(proposed))
+            )
+            total = np.logaddexp.reduce(log_weight, axis=1) - np.log(
+                log_weight.shape[1]
+            )
             return np.asarray(log_prior + total.sum(axis=0))
 
         return finite_values(part, self._chunk(self._pairs))
@@ -170,33 +207,50 @@ class LevelDensity:
     def draws(self, rows: Floats) -> xr.Dataset:
         """Draws with the levels' curves, chosen among proposals by importance weights."""
         posterior = posterior_draws(self._coordinates, rows)
-        step, chosen = self._chunk(self._pairs), []
+        step = self._chunk(self._pairs)
+        chosen = []
         for begin in range(0, len(rows), step):
             proposed, _ = self._fresh(rows[begin : begin + step], self._pairs)
-            log_weight = self._log_weights(proposed, self._near.values(*self._curves(proposed)))
+            log_weight = self._log_weights(
+                proposed, self._near.values(*self._curves(proposed))
+            )
             # the largest weight times a Gumbel number is at n with the probability of n's weight
             best = (log_weight + self._rng.gumbel(size=log_weight.shape)).argmax(axis=1)
             best = best[:, None, None]
             picked = np.take_along_axis(proposed.scaled, best, axis=2)[:, :, 0]
             chosen.append((proposed.tau * picked).transpose(2, 0, 1))
         deviations = np.concatenate(chosen)
-        grouping, curves, start = self._rows.terms[0].grouping, {}, 0
+        grouping = self._rows.terms[0].grouping
+        curves = {}
+        start = 0
         for name, term in zip(self._built.family.curves, self._rows.terms, strict=True):
-            part, start = deviations[:, :, start : start + len(term.kind)], start + len(term.kind)
+            part = deviations[:, :, start : start + len(term.kind)]
+            start = start + len(term.kind)
             shared = posterior[name]
             values = shared.to_numpy()[0, :, None] + part @ term.values.T
             dims = ("chain", "draw", grouping.name, shared.dims[-1])
             curves[f"{name}_of_{grouping.name}"] = dims, values[None]
-        return posterior.assign(curves).assign_coords({grouping.name: list(grouping.levels)})
+        return posterior.assign(curves).assign_coords(
+            {grouping.name: list(grouping.levels)}
+        )
 
     def _polynomials(self) -> NearRows:
         """Polynomials of all rows, on the range of draws around the start."""
-        start, step = self._coordinates.start, self._chunk(1)
+        start = self._coordinates.start
+        step = self._chunk(1)
         draws = self._rng.normal(start, 1.0, (_RANGE_DRAWS, len(start)))
-        parts = (self._fresh(draws[i : i + step], 1)[0] for i in range(0, _RANGE_DRAWS, step))
-        ends = [(curves.min(axis=2), curves.max(axis=2)) for curves in map(self._curves, parts)]
+        parts = (
+            self._fresh(draws[i : i + step], 1)[0] for i in range(0, _RANGE_DRAWS, step)
+        )
+        ends = [
+            (curves.min(axis=2), curves.max(axis=2))
+            for curves in map(self._curves, parts)
+        ]
         low, high = np.array(ends).swapaxes(0, 1)
-        low, high = low.min(axis=0), high.max(axis=0)
+        low = low.min(axis=0)
+        high = high.max(axis=0)
         more = _FARTHER * (high - low)
         data = self._built.data
-        return NearRows(data, make_surrogates(data, low - more, high + more, _ERROR, _DEGREES))
+        return NearRows(
+            data, make_surrogates(data, low - more, high + more, _ERROR, _DEGREES)
+        )

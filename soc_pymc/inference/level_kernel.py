@@ -12,7 +12,8 @@ def solve(information, tau, right):  # type: ignore[no-untyped-def]
     for all draws at once, without a choice of pivots, as none is below 1.
     """
     levels, size, columns, draws = right.shape
-    log_det, diagonal = np.zeros((levels, draws)), np.empty((levels, size, draws))
+    log_det = np.zeros((levels, draws))
+    diagonal = np.empty((levels, size, draws))
     table = np.empty((size, size + columns, draws))
     for g in range(levels):
         for i in range(size):

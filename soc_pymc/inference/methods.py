@@ -2,7 +2,15 @@
 
 from dataclasses import dataclass
 
-from .._lib.arguments import DRAWS, MOST_DRAWS, PROBABILITY, OneOf, OrNone, Whole, convert_fields
+from .._lib.arguments import (
+    DRAWS,
+    MOST_DRAWS,
+    PROBABILITY,
+    OneOf,
+    OrNone,
+    Whole,
+    convert_fields,
+)
 
 _SEED = Whole(0, (1 << 63) - 1)
 

@@ -64,7 +64,10 @@ class Status:
     mc_error: float | None = None
 
     def _repr_html_(self) -> str:
-        shown = ((k, f"{v:.3g}" if isinstance(v, float) else v) for k, v in vars(self).items())
+        shown = (
+            (k, f"{v:.3g}" if isinstance(v, float) else v)
+            for k, v in vars(self).items()
+        )
         return html_table("Status", ((k, v) for k, v in shown if v is not None))
 
 
@@ -125,7 +128,9 @@ class Fit:
 
         def read() -> Axis:
             table = self.data["constant_data"].to_dataset()
-            return Axis(RANK, *(tuple(table[f"rank_{x}"].values) for x in ("score", "fraction")))
+            return Axis(
+                RANK, *(tuple(table[f"rank_{x}"].values) for x in ("score", "fraction"))
+            )
 
         return self._once(RANK, read)
 
@@ -146,7 +151,9 @@ class Fit:
         return fit
 
     def __getstate__(self) -> dict[str, Any]:  # copies and pickles compute again
-        return {name: value for name, value in self.__dict__.items() if name != "_computed"}
+        return {
+            name: value for name, value in self.__dict__.items() if name != "_computed"
+        }
 
     @property
     def one_score(self) -> bool:
@@ -183,7 +190,10 @@ class Fit:
     @cached_property
     def groupings(self) -> dict[str, tuple[str, ...]]:
         """Levels with their own deviations, by the dim of their grouping: group_1, group_2, ..."""
-        return {name: self._labels(name) for name in grouping_dims(self.data["posterior"].coords)}
+        return {
+            name: self._labels(name)
+            for name in grouping_dims(self.data["posterior"].coords)
+        }
 
     def _labels(self, dim: str) -> tuple[Any, ...]:
         coords = self.data["posterior"].coords
@@ -241,7 +251,9 @@ class Fit:
     def _repr_html_(self) -> str:
         good = self.status.converged
         rows = [("inference", "ok" if good else "fail"), *_fit_rows(self)]
-        return html_table(self._head(), rows, note=_NEXT if good else self.status.reason)
+        return html_table(
+            self._head(), rows, note=_NEXT if good else self.status.reason
+        )
 
     def _head(self) -> str:
         state = "converged" if self.status.converged else "NOT converged"
@@ -255,7 +267,11 @@ def _fit_rows(fit: Fit) -> Rows:
     bins = fit.data["constant_data"].to_dataset()
     items = f"{int(bins['n_items'].sum()):,} in {bins.sizes['bin']:,} bins"
     table = fit.selection
-    chosen = [] if table is None else [("chosen", table.loc[table["chosen"], "reason"].item())]
+    chosen = (
+        []
+        if table is None
+        else [("chosen", table.loc[table["chosen"], "reason"].item())]
+    )
     return [
         ("prior", short(fit.prior)),
         *chosen,
@@ -275,7 +291,9 @@ FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
 def outcome_roles(attrs: Mapping[Any, Any]) -> dict[str, str]:
     """Columns of score and outcome, from the attributes of a fit or of statistics."""
     names = roles_of(attrs)
-    return {r: c for r, c in names.items() if r not in ("id", "fold") and not is_label(r)}
+    return {
+        r: c for r, c in names.items() if r not in ("id", "fold") and not is_label(r)
+    }
 
 
 def load_fit(path: str | os.PathLike[str]) -> Fit:
@@ -304,10 +322,14 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
     """
     from .deferred import without_recipes
 
-    tree = read_saved(path, xr.open_datatree, _FORMAT, FitError, "a fit", "soc-pymc fit").copy()
+    tree = read_saved(
+        path, xr.open_datatree, _FORMAT, FitError, "a fit", "soc-pymc fit"
+    ).copy()
     attrs = {name: value for name, value in tree.attrs.items() if name != "format"}
     try:
-        records = {name: _record(attrs.pop(name)) for name in ("prior", "method", "status")}
+        records = {
+            name: _record(attrs.pop(name)) for name in ("prior", "method", "status")
+        }
         table = attrs.pop("selection", None)
         selection = None if table is None else pd.DataFrame(json.loads(table))
         tree.attrs = attrs
@@ -315,17 +337,23 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
         return Fit(tree, **records, selection=selection)
     except (KeyError, TypeError, ValueError) as error:
         text = error.args[0] if error.args else type(error).__name__
-        raise FitError(f"{path} is a damaged fit ({text}); fit again and save") from error
+        raise FitError(
+            f"{path} is a damaged fit ({text}); fit again and save"
+        ) from error
 
 
-_RECORDS: dict[str, Any] = {kind.__name__: kind for kind in (VI, NUTS, FiveSteps, Status, *PRIORS)}
+_RECORDS: dict[str, Any] = {
+    kind.__name__: kind for kind in (VI, NUTS, FiveSteps, Status, *PRIORS)
+}
 
 
 def _record(text: str) -> Any:
     """A configuration from JSON with the name of its class."""
     content = json.loads(text)
     kind = _RECORDS[content.pop("name")]
-    return kind(**{k: Spline(**v) if isinstance(v, dict) else v for k, v in content.items()})
+    return kind(
+        **{k: Spline(**v) if isinstance(v, dict) else v for k, v in content.items()}
+    )
 
 
 def named_fits(fits: Fit | Mapping[str, Fit], alone: str) -> dict[str, Fit]:

@@ -50,8 +50,10 @@ def _sampling_verdict(groups: dict[str, xr.Dataset]) -> dict[str, Any]:
         samples = arviz_stats.ess(posterior, method=method).min(skipna=False)
         return float(samples.to_array().min(skipna=False))
 
-    divergences, chains = int(groups["sample_stats"]["diverging"].sum()), posterior.sizes["chain"]
-    ess, rhat = least_sample("bulk"), np.nan
+    divergences = int(groups["sample_stats"]["diverging"].sum())
+    chains = posterior.sizes["chain"]
+    ess = least_sample("bulk")
+    rhat = np.nan
     if chains > 1:
         rhat = float(arviz_stats.rhat(posterior).max().to_array().max())
     checks = {
@@ -64,7 +66,9 @@ def _sampling_verdict(groups: dict[str, xr.Dataset]) -> dict[str, Any]:
     reason = f"R-hat at most {rhat:.3f}, bulk effective sample at least {ess:.0f}"
     if problems:
         accept = ", target_accept=" if divergences else ""
-        reason = f"NUTS: {', '.join(problems)}: raise NUTS(draws=, tune=, chains={accept})"
+        reason = (
+            f"NUTS: {', '.join(problems)}: raise NUTS(draws=, tune=, chains={accept})"
+        )
     error = least_sample("mean") ** -0.5
     mc_error = error if np.isfinite(error) else None
     return {"converged": not problems, "reason": reason, "mc_error": mc_error}

@@ -34,20 +34,30 @@ from .methods import VI
 from .results import PARETO_K
 
 _REACH = 0.5  # step in sd on either side, for the curvature of the posterior's bulk
-_WIDEST = 3.0  # largest change of a width by curvature, which may be 0 or have the wrong sign
-_ROUGH, _FINE = 0.1, 1e-3  # slopes at which the two optimisations stop
+_WIDEST = (
+    3.0  # largest change of a width by curvature, which may be 0 or have the wrong sign
+)
+# slopes at which the two optimisations stop
+_ROUGH = 0.1
+_FINE = 1e-3
 # nats that so many steps must gain: rounding of the density may hide smaller slopes
-_FLAT, _FLAT_STEPS = 1e-6, 3
+_FLAT = 1e-6
+_FLAT_STEPS = 3
 _MANY_BINS = 20_000
 _BATCH = 256
 # Weights are ignored only if no direction's sd is wrong by more than a seventh. An sd that is wrong
 # by a factor s costs the share 1 - sqrt(2 / s^2 - 1) s^2 of the effective sample, here a twentieth
-_CLEAR_K, _CLEAR_ESS = 0.5, 0.95
-_FEWEST_DRAWS, _MOST_DRAWS = 1000, 4000  # draws for the estimate of Pareto k
+_CLEAR_K = 0.5
+_CLEAR_ESS = 0.95
+# draws for the estimate of Pareto k
+_FEWEST_DRAWS = 1000
+_MOST_DRAWS = 4000
 _MADE = 4.0  # draws made for each one kept, at most
 _ANNEALED = (20, 24)  # densities of annealing, and of another try
 _ENOUGH = 0.1  # effective sample that ends annealing
-_NARROWEST_STEP, _WIDEST_STEP = 0.7, 3.0  # largest change of a width between both
+# largest change of a width between both
+_NARROWEST_STEP = 0.7
+_WIDEST_STEP = 3.0
 _REPAIRED = " after annealing (the Gaussian alone: k {k:.2f}, {ess:.1%})"
 
 
@@ -65,7 +75,8 @@ def _maximise_bound(
     history: list[float] = []
 
     def negative_bound(x: Floats) -> tuple[float, Floats]:
-        mean, log_sd = x[:dim], x[dim:]
+        mean = x[:dim]
+        log_sd = x[dim:]
         sd = np.exp(log_sd)
         logp, gradient = evaluate(location + (mean + sd * draws) @ factor.T)
         if not np.isfinite(logp).all():  # a step too far; the line search halves it
@@ -77,7 +88,10 @@ def _maximise_bound(
 
     def stop_where_flat(intermediate_result: optimize.OptimizeResult) -> None:
         history.append(intermediate_result.fun)
-        if len(history) > _FLAT_STEPS and history[-1 - _FLAT_STEPS] - history[-1] < _FLAT:
+        if (
+            len(history) > _FLAT_STEPS
+            and history[-1 - _FLAT_STEPS] - history[-1] < _FLAT
+        ):
             raise StopIteration
 
     bounds = [(None, None)] * dim + [(-16.0, 16.0)] * dim
@@ -87,10 +101,17 @@ def _maximise_bound(
         jac=True,
         method="L-BFGS-B",
         bounds=bounds,
-        options={"maxiter": iterations, "maxls": 8, "maxcor": 30, "ftol": 0.0, "gtol": tolerance},
+        options={
+            "maxiter": iterations,
+            "maxls": 8,
+            "maxcor": 30,
+            "ftol": 0.0,
+            "gtol": tolerance,
+        },
         callback=stop_where_flat,
     )
-    mean, sd = maximum.x[:dim], np.exp(maximum.x[dim:])
+    mean = maximum.x[:dim]
+    sd = np.exp(maximum.x[dim:])
     slope = float(np.abs(maximum.jac * np.concatenate([sd, np.ones(dim)])).max())
     problem = ""
     if not values:
@@ -126,7 +147,9 @@ def _gaussian(
     # draws with mean 0 and second moment exactly 1: a rotated cross
     rotation = np.linalg.qr(rng.normal(size=(len(start),) * 2))[0] * np.sqrt(len(start))
     options = np.concatenate([rotation, -rotation]), iterations
-    centre, sd, _ = _maximise_bound(evaluate, start, np.eye(len(start)), *options, _ROUGH)
+    centre, sd, _ = _maximise_bound(
+        evaluate, start, np.eye(len(start)), *options, _ROUGH
+    )
     factor = _decorrelated(evaluate, centre, sd)
     location, sd, problem = _maximise_bound(evaluate, centre, factor, *options, _FINE)
     return (location, factor * sd), problem
@@ -159,25 +182,38 @@ def run_variational(
     start = built.space.start
     with phase("fit: preparing the evidence bound", enabled=progress):
         densities = _densities(built, rng, method.draws)
-        bins, batch = len(built.score), method.batch
+        bins = len(built.score)
+        batch = method.batch
         if batch and built.no_minibatches:
             raise FitError(built.no_minibatches)
         if batch is None:
             batch = _BATCH if bins > _MANY_BINS and not built.no_minibatches else 0
         evaluate = densities.bound
         if 0 < batch < bins:
-            evaluate = minibatch_density(built, systematic(bins, batch, len(start), rng))
-    with phase("fit: variational inference", unit="evaluations", enabled=progress) as shown:
+            evaluate = minibatch_density(
+                built, systematic(bins, batch, len(start), rng)
+            )
+    with phase(
+        "fit: variational inference", unit="evaluations", enabled=progress
+    ) as shown:
         counted = _counted(evaluate, shown)
         gaussian, problem = _gaussian(counted, start, method.max_iterations, rng)
-    with phase("fit: draws and Pareto k", unit="evaluations", enabled=progress) as shown:
+    with phase(
+        "fit: draws and Pareto k", unit="evaluations", enabled=progress
+    ) as shown:
         bound = _counted(densities.bound, shown)
-        densities = replace(densities, bound=bound, weights=_counted(densities.weights, shown))
+        densities = replace(
+            densities, bound=bound, weights=_counted(densities.weights, shown)
+        )
         weighed = _weighed_draws(densities, *gaussian, method.draws, rng)
-        draws, words = _repaired(densities, weighed, max(method.draws, _FEWEST_DRAWS), rng)
+        draws, words = _repaired(
+            densities, weighed, max(method.draws, _FEWEST_DRAWS), rng
+        )
         numbers = chosen(draws.log_weight, method.draws, rng)
         posterior = densities.draws(draws.points(numbers))
-    weights = xr.Dataset({"log_weight": (("chain", "draw"), draws.log_weight[numbers][None])})
+    weights = xr.Dataset(
+        {"log_weight": (("chain", "draw"), draws.log_weight[numbers][None])}
+    )
     sd = np.sqrt((draws.factor**2).sum(axis=1))
     groups = {
         "posterior": in_chains(posterior),
@@ -234,7 +270,8 @@ def _repaired(
     """Draws, annealed where the Gaussian is poor, with words for the status."""
     chosen = latest = draws
     words = ""
-    location, factor = draws.location, draws.factor
+    location = draws.location
+    factor = draws.factor
     for enough, number in zip((densities.fewest, _ENOUGH), _ANNEALED, strict=True):
         k, ess = latest.quality
         if k <= PARETO_K and ess >= enough:
@@ -246,7 +283,8 @@ def _repaired(
         k = latest.quality[0]
         # effective samples are not compared: draws that missed a tail overstate their own
         if k <= PARETO_K or k < chosen.quality[0]:
-            chosen, words = latest, _REPAIRED.format(k=draws.quality[0], ess=draws.quality[1])
+            chosen = latest
+            words = _REPAIRED.format(k=draws.quality[0], ess=draws.quality[1])
         if not k <= PARETO_K:
             location, factor = _refined(latest)
     return chosen, words
@@ -265,16 +303,24 @@ def importance(log_weight: Floats) -> tuple[Floats, float, float]:
 
 
 def _weighed_draws(
-    densities: Densities, location: Floats, factor: Floats, requested: int, rng: np.random.Generator
+    densities: Densities,
+    location: Floats,
+    factor: Floats,
+    requested: int,
+    rng: np.random.Generator,
 ) -> _Draws:
     """Draws of the Gaussian with their log importance weights; more if k is unclear."""
     # Pareto k of 1,000 draws has a standard error near 0.15
-    noise, log_weight = np.empty((0, len(location))), np.empty(0)
+    noise = np.empty((0, len(location)))
+    log_weight = np.empty(0)
     number = max(requested, _FEWEST_DRAWS)
     while len(noise) < number:
         fresh = rng.normal(size=(number - len(noise), len(location)))
-        weight = densities.weights(location + fresh @ factor.T) + 0.5 * (fresh**2).sum(axis=1)
-        noise, log_weight = np.concatenate([noise, fresh]), np.concatenate([log_weight, weight])
+        weight = densities.weights(location + fresh @ factor.T) + 0.5 * (fresh**2).sum(
+            axis=1
+        )
+        noise = np.concatenate([noise, fresh])
+        log_weight = np.concatenate([log_weight, weight])
         _, k, ess = importance(log_weight)
         if ess < densities.fewest:  # draws will be annealed
             break
@@ -296,14 +342,20 @@ def _refined(draws: _Draws) -> tuple[Floats, Floats]:
     trust = max(0.0, 1.0 - len(mean) / (ess * len(weight)))
     inflated = np.diag(np.maximum(np.diagonal(covariance), 1.0))
     value, vector = linalg.eigh(trust * covariance + (1.0 - trust) * inflated)
-    root = (vector * np.sqrt(np.clip(value, _NARROWEST_STEP**2, _WIDEST_STEP**2))) @ vector.T
+    root = (
+        vector * np.sqrt(np.clip(value, _NARROWEST_STEP**2, _WIDEST_STEP**2))
+    ) @ vector.T
     return draws.location + draws.factor @ (trust * mean), draws.factor @ root
 
 
-def chosen(log_weight: Floats, number: int, rng: np.random.Generator) -> NDArray[np.intp]:
+def chosen(
+    log_weight: Floats, number: int, rng: np.random.Generator
+) -> NDArray[np.intp]:
     """Draws to keep: the first ones or, if weights matter, a sample by smoothed weights."""
     weight, k, ess = importance(log_weight)
     if ess >= _CLEAR_ESS or not k <= PARETO_K:
         return np.arange(number)
     steps = (rng.random() + np.arange(number)) / number
-    return rng.permutation(np.searchsorted(np.cumsum(weight), steps).clip(0, len(weight) - 1))
+    return rng.permutation(
+        np.searchsorted(np.cumsum(weight), steps).clip(0, len(weight) - 1)
+    )

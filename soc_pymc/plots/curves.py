@@ -26,7 +26,9 @@ from . import style
 from .style import AX
 
 _POINTS = 40  # dots
-_END_MARGIN = 0.05  # share of the axis between the outermost scores and those without a position
+_END_MARGIN = (
+    0.05  # share of the axis between the outermost scores and those without a position
+)
 _PRIOR_GROUPS = "prior", "prior_predictive"
 _PRIOR_RESULT = "what soc.prior_predictive(prior, stats) returned"
 _LEVEL_BINS = 30  # of the histogram of a level
@@ -38,10 +40,24 @@ _SHOWN = (0.01, 0.99)  # quantiles of the curves shown on a positive scale
 _SHARES = np.linspace(0.0, 1.0, 201)  # quantile levels of the outcomes' distributions
 _FEW = 10.0  # counts up to here lie evenly, more on a logarithmic axis
 _LINE: dict[str, Any] = {"color": style.CURVE, "linewidth": 0.7, "alpha": 0.4}
-_DOTS: dict[str, Any] = {"fmt": "o", "color": style.OBSERVED, "elinewidth": 0.8, "zorder": 3}
+_DOTS: dict[str, Any] = {
+    "fmt": "o",
+    "color": style.OBSERVED,
+    "elinewidth": 0.8,
+    "zorder": 3,
+}
 _DOTS["markersize"] = 3.5
-_ATOMS: dict[str, Any] = {"fmt": "D", "color": style.CURVE, "elinewidth": 1.2, "zorder": 4}
-_ATOMS |= {"capsize": 5, "capthick": 1.2, "markersize": 2.2}  # short bars: caps beyond the marker
+_ATOMS: dict[str, Any] = {
+    "fmt": "D",
+    "color": style.CURVE,
+    "elinewidth": 1.2,
+    "zorder": 4,
+}
+_ATOMS |= {
+    "capsize": 5,
+    "capthick": 1.2,
+    "markersize": 2.2,
+}  # short bars: caps beyond the marker
 
 
 def plot_curves(
@@ -80,11 +96,16 @@ def plot_curves(
     >>> len(soc.plots.plot_curves(fit))
     2
     """
-    fit, prob = FIT(fit, "fit"), PROBABILITY(prob, "prob")
+    fit = FIT(fit, "fit")
+    prob = PROBABILITY(prob, "prob")
     simultaneous = rules.switch(simultaneous, "simultaneous")
-    groups = group if isinstance(group, list) else [] if group is None else [group]
+    groups = [] if group is None else [group]
+    if isinstance(group, list):
+        groups = group
     if len(groups) > len(style.PALETTE) or (group is not None and not groups):
-        raise FitError(f"group={shown(group)} must be 1 to {len(style.PALETTE)} labels of groups")
+        raise FitError(
+            f"group={shown(group)} must be 1 to {len(style.PALETTE)} labels of groups"
+        )
     panels = style.panels(axes, (7, 7), 2, sharex=True, height_ratios=(3, 2))
     if fit.one_score and not fit.mean_only:
         return _draw_level(fit, panels, prob, groups)
@@ -96,7 +117,9 @@ def plot_curves(
             _draw_medians(panels, curves, color, style.escaped(words, 28))
     else:
         curves = _mean_and_spread(fit)
-        shared = f" of the curve that {len(fit.groups)} groups share" if fit.groups else ""
+        shared = (
+            f" of the curve that {len(fit.groups)} groups share" if fit.groups else ""
+        )
         if simultaneous:
             label = f"{prob:.0%} band{shared or ' of whole curves'} (simultaneous)"
             _shade(fit, panels, curves, prob, True, alpha=0.15, label=label)
@@ -110,26 +133,39 @@ def plot_curves(
             _atom_points(fit, panels, prob)
         _data_points(fit, panels[0])
     pointwise = "" if fit.one_draw else f", with {prob:.0%} bands at each score"
-    _label_curves(fit, panels, curves["score"].to_numpy(), f" by group{pointwise}" * bool(groups))
+    _label_curves(
+        fit, panels, curves["score"].to_numpy(), f" by group{pointwise}" * bool(groups)
+    )
     return panels
 
 
-def _draw_level(fit: Fit, panels: NDArray[Any], prob: float, groups: list[object]) -> NDArray[Any]:
+def _draw_level(
+    fit: Fit, panels: NDArray[Any], prob: float, groups: list[object]
+) -> NDArray[Any]:
     """Draw the distribution of theta and the posterior of its mean, for all items or by group."""
-    scale, exposure = outcome_of(fit).theta, None
+    scale = outcome_of(fit).theta
+    exposure = None
     if fit.prior.exposure is not None:  # the typical one
-        share, log_size = (fit.data["constant_data"][name].to_numpy() for name in _SIZES)
+        share, log_size = (
+            fit.data["constant_data"][name].to_numpy() for name in _SIZES
+        )
         exposure = float(np.exp((share @ log_size).mean()))
     plot_prior(fit, default_scores(fit), exposure, ax=panels[0])
     for label, color in zip(groups or [None], style.PALETTE, strict=False):
         mean = fitted_curves(fit, group=label)["mean"].to_numpy().ravel()
-        density, ends = np.histogram(scale.position(mean), bins=_LEVEL_BINS, density=True)
+        density, ends = np.histogram(
+            scale.position(mean), bins=_LEVEL_BINS, density=True
+        )
         low, high = np.quantile(mean, [0.5 - prob / 2, 0.5 + prob / 2])
         name = "all items" if label is None else style.escaped(label, 28)
         text = f"{name}: {low:.4g} to {high:.4g} with {prob:.0%}"
-        panels[1].stairs(density, scale.score(ends), fill=True, alpha=0.4, color=color, label=text)
+        panels[1].stairs(
+            density, scale.score(ends), fill=True, alpha=0.4, color=color, label=text
+        )
     unit = _theta_words(fit)[0]
-    style.finish(panels[1], "Posterior of the mean of theta", f"theta, {unit}", "density")
+    style.finish(
+        panels[1], "Posterior of the mean of theta", f"theta, {unit}", "density"
+    )
     return panels
 
 
@@ -144,10 +180,14 @@ def _mean_and_spread(
     return curves[["mean"]].assign(spread=spread.assign_attrs(banded="log"))
 
 
-def _banded(curves: xr.Dataset, prob: float, simultaneous: bool = False) -> list[Floats]:
+def _banded(
+    curves: xr.Dataset, prob: float, simultaneous: bool = False
+) -> list[Floats]:
     """Return lower ends, medians and upper ends of both curves, (3, scores) each."""
     banded = bands(curves, prob, simultaneous=simultaneous)
-    return [banded[name].transpose("bound", "score").to_numpy() for name in curves.data_vars]
+    return [
+        banded[name].transpose("bound", "score").to_numpy() for name in curves.data_vars
+    ]
 
 
 def _shade(
@@ -157,20 +197,28 @@ def _shade(
     """Draw the bands of both curves, unless the fit has a single draw."""
     if not fit.one_draw:
         look = {"color": style.CURVE, "linewidth": 0} | look
-        for ax, (low, _, high) in zip(axes, _banded(curves, prob, simultaneous), strict=True):
+        for ax, (low, _, high) in zip(
+            axes, _banded(curves, prob, simultaneous), strict=True
+        ):
             ax.fill_between(curves["score"].to_numpy(), low, high, **look)
 
 
-def _draw_medians(axes: NDArray[Any], curves: xr.Dataset, color: str, name: str) -> None:
+def _draw_medians(
+    axes: NDArray[Any], curves: xr.Dataset, color: str, name: str
+) -> None:
     for ax, (_, middle, _) in zip(axes, _banded(curves, 0.5), strict=True):
-        ax.plot(curves["score"].to_numpy(), middle, color=color, label=name, linewidth=1.6)
+        ax.plot(
+            curves["score"].to_numpy(), middle, color=color, label=name, linewidth=1.6
+        )
 
 
 def _atom_points(fit: Fit, axes: NDArray[Any], prob: float) -> None:
     """Draw points with bars at scores that many items share, which are not on the curves."""
     curves = _mean_and_spread(fit, fit.atoms)
-    score, label = curves["score"].to_numpy(), "a score of many items, by itself"
-    places, label = _drawn_at(fit, score), f"{label} (bars: {prob:.0%})"
+    score = curves["score"].to_numpy()
+    label = "a score of many items, by itself"
+    places = _drawn_at(fit, score)
+    label = f"{label} (bars: {prob:.0%})"
     if ends := [f"{t:g}" for t in score[places != score]]:
         label += f"; {' and '.join(ends)} at the end{'s' * (len(ends) > 1)}"
     for ax, (low, middle, high) in zip(axes, _banded(curves, prob), strict=True):
@@ -184,13 +232,16 @@ def _data_points(fit: Fit, ax: Axes) -> None:
     # whiskers must stay on the axis
     rooms = estimate - outcome.theta.low, outcome.theta.high - estimate
     ends = [np.minimum(error, 0.9 * room) for room in rooms]
-    label = f"items: {_theta_words(fit)[1]} (bars: ± 1 s.e. of {outcome.words.noise} alone)"
+    label = (
+        f"items: {_theta_words(fit)[1]} (bars: ± 1 s.e. of {outcome.words.noise} alone)"
+    )
     ax.errorbar(centre, estimate, yerr=ends, label=label, **_DOTS)
 
 
 def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> None:
     top, bottom = axes
-    outcome, scale = outcome_of(fit), fit.axis("mean").scale
+    outcome = outcome_of(fit)
+    scale = fit.axis("mean").scale
     relative = outcome.relative
     if outcome.reads_theta(*_bins_of(fit)[:3]):
         top.plot(score, score, "--", color=style.REFERENCE, lw=1, label="theta = score")
@@ -204,7 +255,9 @@ def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> Non
     style.finish(top, f"Calibration curves{what}\n{_sizes_of(fit)}", "", mean)
     spread = "sd(theta | score)" + ("\n/ E(theta | score)" if relative else "")
     score_name = style.named("score", outcome_roles(fit.data.attrs).get("score"))
-    style.finish(bottom, "", score_name, spread, legend=False)  # the upper panel has one
+    style.finish(
+        bottom, "", score_name, spread, legend=False
+    )  # the upper panel has one
     if not relative:
         bottom.set_ylim(bottom=0.0)
 
@@ -235,7 +288,8 @@ def plot_prior(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['score 0.02', 'score 0.05']
     """
-    fit, exposure = FIT(fit, "fit"), OrNone(rules.POSITIVE)(exposure, "exposure")
+    fit = FIT(fit, "fit")
+    exposure = OrNone(rules.POSITIVE)(exposure, "exposure")
     ax = AX(ax, "ax")
     if fit.mean_only:
         raise FitError(f"there is no distribution of theta to draw: {MEAN_ONLY}")
@@ -244,19 +298,27 @@ def plot_prior(
             f"exposure={shown(exposure)}: give one for a fit with a term in exposure (noise sd), "
             "and for no other"
         )
-    scores = score_quantiles(fit, SHARES) if score is None else rules.numbers_of(score, "score")
+    scores = (
+        score_quantiles(fit, SHARES)
+        if score is None
+        else rules.numbers_of(score, "score")
+    )
     scores = np.atleast_1d(scores)
     if scores.ndim != 1 or not 0 < len(scores) <= len(style.PALETTE):
         raise FitError(f"score={shown(score)} must be 1 to {len(style.PALETTE)} scores")
     calibration_curves(fit, scores, exposure=exposure)  # refuses scores without a place
-    outcome, columns = outcome_of(fit), {"score": scores}
+    outcome = outcome_of(fit)
+    columns = {"score": scores}
     if exposure is not None:
         columns[outcome.size] = np.full(len(scores), exposure)
     rows = posterior_of(fit).scorer(tuple(_LEVELS), "all")(columns)
     quantiles = rows[3 : 3 + len(_LEVELS)]  # a share of zeros follows them
-    scale, ax = outcome.theta, style.panels(ax, (7, 4.5))[0]
+    scale = outcome.theta
+    ax = style.panels(ax, (7, 4.5))[0]
     lines = []
-    for t, mean, theta, color in zip(scores, rows[0], quantiles.T, style.PALETTE, strict=False):
+    for t, mean, theta, color in zip(
+        scores, rows[0], quantiles.T, style.PALETTE, strict=False
+    ):
         # equal quantiles are a spike at 0, and have no density
         rises = np.diff(theta) > 0
         position = scale.position(np.where(scale.holds(theta), theta, np.nan))
@@ -269,12 +331,19 @@ def plot_prior(
         ax.plot(mean, 0.0, "o", color=color, markersize=5, clip_on=False, zorder=3)
         lines.append((middle, density))
     highest = max(float(np.nanmax(density)) for _, density in lines)
-    drawn = np.concatenate([theta[density > _REACH * highest] for theta, density in lines])
-    low, high = float(drawn.min()), float(drawn.max())
+    drawn = np.concatenate(
+        [theta[density > _REACH * highest] for theta, density in lines]
+    )
+    low = float(drawn.min())
+    high = float(drawn.max())
     style.scaled_axis(ax.xaxis, scale.name, low, high)
     ax.set(xlim=(low, high), ylim=(0.0, 1.05 * highest))
-    where = "" if exposure is None else f" and {outcome.words.size} {style.plain(exposure)}"
-    what = "Theta given the score" if has_score(fit.data.attrs) else "Theta of all items"
+    where = (
+        "" if exposure is None else f" and {outcome.words.size} {style.plain(exposure)}"
+    )
+    what = (
+        "Theta given the score" if has_score(fit.data.attrs) else "Theta of all items"
+    )
     title = f"{what}{where}\n{_sizes_of(fit)}"
     density = "density" if scale is LINEAR else f"density of the {scale.name} of theta"
     style.finish(ax, title, f"theta, {_theta_words(fit)[0]}", density)
@@ -307,7 +376,8 @@ def plot_prior_predictive(
     >>> len(soc.plots.plot_prior_predictive(result))
     2
     """
-    result, lines = A(xr.DataTree, _PRIOR_RESULT)(result, "result"), Whole(1)(lines, "lines")
+    result = A(xr.DataTree, _PRIOR_RESULT)(result, "result")
+    lines = Whole(1)(lines, "lines")
     groups = (result.children.get(name, xr.DataTree()) for name in _PRIOR_GROUPS)
     curves, drawn = (group.to_dataset() for group in groups)
     outcomes = [f.outcome for f in FAMILIES.values() if f.outcome.observed in drawn]
@@ -315,7 +385,8 @@ def plot_prior_predictive(
         raise FitError(f"result must be {_PRIOR_RESULT}")
     outcome = outcomes[0]
     panels = style.panels(axes, (8, 4), 1, 2)
-    score, dims = curves["mean"]["score"].to_numpy(), ("chain", "draw")
+    score = curves["mean"]["score"].to_numpy()
+    dims = ("chain", "draw")
     mean, values = (
         x.stack(sample=dims).transpose("sample", ...).to_numpy().astype(float)
         for x in (curves["mean"], drawn[outcome.observed])
@@ -327,7 +398,9 @@ def plot_prior_predictive(
         low, high = map(float, np.quantile(mean, _SHOWN))
         style.scaled_axis(panels[0].yaxis, outcome.theta.name, low, high)
         panels[0].set_ylim(low, high)
-    style.finish(panels[0], "Curves drawn from the prior", "score", "E(theta | score)", False)
+    style.finish(
+        panels[0], "Curves drawn from the prior", "score", "E(theta | score)", False
+    )
     sorted_outcomes = np.quantile(values, _SHARES, axis=1, method="inverted_cdf").T
     _draw_lines(panels[1], _SHARES, sorted_outcomes, lines, along_x=False)
     if outcome.positive:
@@ -339,15 +412,27 @@ def plot_prior_predictive(
     return panels
 
 
-def _draw_lines(ax: Axes, across: Floats, values: Floats, lines: int, along_x: bool) -> None:
+def _draw_lines(
+    ax: Axes, across: Floats, values: Floats, lines: int, along_x: bool
+) -> None:
     """Draw lines of some draws, and the median and band of all, over or next to `across`."""
     low, middle, high = np.quantile(values, [0.05, 0.5, 0.95], axis=0)
     number = min(lines, len(values))
     drawn = values[np.arange(number) * len(values) // number]
     labels = ["draws from the prior"] + [None] * (number - 1)
-    ax.plot(*((across, drawn.T) if along_x else (drawn.T, across)), label=labels, **_LINE)
+    ax.plot(
+        *((across, drawn.T) if along_x else (drawn.T, across)), label=labels, **_LINE
+    )
     fill = ax.fill_between if along_x else ax.fill_betweenx
-    fill(across, low, high, color=style.CURVE, alpha=0.12, linewidth=0, label="90% of the draws")
+    fill(
+        across,
+        low,
+        high,
+        color=style.CURVE,
+        alpha=0.12,
+        linewidth=0,
+        label="90% of the draws",
+    )
     median = (across, middle) if along_x else (middle, across)
     ax.plot(*median, color=style.CURVE, linewidth=2.6, label="median")
 
@@ -376,11 +461,14 @@ def fitted_curves(
 
 def _bins_of(fit: Fit) -> tuple[Floats, ...]:
     """Return score, outcome, size and number of items of every bin, by score."""
-    bins, outcome = fit.data["constant_data"], outcome_of(fit)
+    bins = fit.data["constant_data"]
+    outcome = outcome_of(fit)
     order = np.argsort(bins["score"].to_numpy())
     observed = fit.data["observed_data"][outcome.observed]
     score, size, items = (bins[name] for name in ("score", outcome.size, "n_items"))
-    return tuple(x.to_numpy()[order].astype(float) for x in (score, observed, size, items))
+    return tuple(
+        x.to_numpy()[order].astype(float) for x in (score, observed, size, items)
+    )
 
 
 def _merged_outcomes(fit: Fit) -> tuple[Floats, Floats, Floats]:
@@ -388,9 +476,13 @@ def _merged_outcomes(fit: Fit) -> tuple[Floats, Floats, Floats]:
     score, y, size, items = _bins_of(fit)
     middle = np.cumsum(items) - 0.5 * items
     atom = atom_of(fit, score)
-    group = np.where(atom > 0, -atom, np.floor(middle / items.sum() * _POINTS).astype(int))
+    group = np.where(
+        atom > 0, -atom, np.floor(middle / items.sum() * _POINTS).astype(int)
+    )
     _, group = np.unique(group, return_inverse=True)
-    position = np.bincount(group, items * place_of(fit, "mean", score)) / np.bincount(group, items)
+    position = np.bincount(group, items * place_of(fit, "mean", score)) / np.bincount(
+        group, items
+    )
     estimate, error = outcome_of(fit).pooled(y, size, items, group)
     merged = fit.axis("mean").inverse(position)
     merged[group[atom > 0]] = score[atom > 0]
@@ -400,23 +492,31 @@ def _merged_outcomes(fit: Fit) -> tuple[Floats, Floats, Floats]:
 
 def _drawn_at(fit: Fit, score: Floats) -> Floats:
     """Return where to draw scores; the ends of the axis, such as 0 and 1, lie outside the bins."""
-    axis, bin_scores = fit.axis("mean"), fit.data["constant_data"]["score"].to_numpy()
+    axis = fit.axis("mean")
+    bin_scores = fit.data["constant_data"]["score"].to_numpy()
     if axis.local.holds(score).all():
         return score
     position = axis(bin_scores[axis.local.holds(bin_scores)])
     margin = _END_MARGIN * np.ptp(position)
-    return np.clip(score, *axis.inverse([position.min() - margin, position.max() + margin]))
+    return np.clip(
+        score, *axis.inverse([position.min() - margin, position.max() + margin])
+    )
 
 
 def _theta_words(fit: Fit) -> tuple[str, str]:
     """Return the unit of theta and its estimate from outcomes alone, in the user's words."""
-    outcome, roles = outcome_of(fit), outcome_roles(fit.data.attrs)
+    outcome = outcome_of(fit)
+    roles = outcome_roles(fit.data.attrs)
     columns = {role: roles.get(role, role) for role in (outcome.observed, outcome.size)}
-    name, size = ("" if name == role else style.escaped(name, 24) for role, name in columns.items())
+    name, size = (
+        "" if name == role else style.escaped(name, 24)
+        for role, name in columns.items()
+    )
     size = size or outcome.words.size
     if outcome.direct:
         named = f" ({name})" if name else ""
-        unit, estimate = outcome.words.events + named, f"mean {outcome.words.outcome}{named}"
+        unit = outcome.words.events + named
+        estimate = f"mean {outcome.words.outcome}{named}"
     else:
         unit = name or outcome.words.events
         estimate = f"{unit} / {size}"
@@ -428,4 +528,6 @@ def _sizes_of(fit: Fit) -> str:
     bins = fit.data["constant_data"]
     number = style.number_of(bins.sizes["bin"], "bin")
     text = f"n = {int(bins['n_items'].sum()):,} items in {number}"
-    return text + (f" and {style.number_of(len(fit.groups), 'group')}" if fit.groups else "")
+    return text + (
+        f" and {style.number_of(len(fit.groups), 'group')}" if fit.groups else ""
+    )

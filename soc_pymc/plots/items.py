@@ -27,13 +27,22 @@ from . import style
 from .style import AX
 
 _NAME = A(str, "the name of a column", ItemsError)
-_ROLES = [role for outcome in OUTCOMES.values() for role in (outcome.observed, outcome.size)]
+_ROLES = [
+    role for outcome in OUTCOMES.values() for role in (outcome.observed, outcome.size)
+]
 _ITEMS = 2000  # points drawn at most
 _LINES = 60
 _DIAGONAL = "perfectly calibrated"
 _LOOK: dict[str, Any] = {"cmap": "viridis", "alpha": 0.6, "linewidths": 0, "zorder": 2}
-_PULL: dict[str, Any] = {"colors": style.GREY, "linewidths": 0.6, "alpha": 0.7, "zorder": 1}
-_POINTS, _ENDS = 200, (0.01, 0.99)  # points of the curve, and quantiles at its ends
+_PULL: dict[str, Any] = {
+    "colors": style.GREY,
+    "linewidths": 0.6,
+    "alpha": 0.7,
+    "zorder": 1,
+}
+# points of the curve, and quantiles at its ends
+_POINTS = 200
+_ENDS = (0.01, 0.99)
 
 
 def plot_shrinkage(
@@ -75,20 +84,29 @@ def plot_shrinkage(
     >>> len(ax.collections) > 0
     True
     """
-    score, ax = _NAME(score, "score"), AX(ax, "ax")
-    names = zip(_ROLES, (count, exposure, value, noise_sd, successes, trials), strict=True)
+    score = _NAME(score, "score")
+    ax = AX(ax, "ax")
+    names = zip(
+        _ROLES, (count, exposure, value, noise_sd, successes, trials), strict=True
+    )
     columns = {role: OrNone(_NAME)(name, role) for role, name in names}
     outcome = _outcome_of(columns)
-    observed, sizes = str(columns[outcome.observed]), str(columns[outcome.size])
+    observed = str(columns[outcome.observed])
+    sizes = str(columns[outcome.size])
     t, y, size, theta = _numbers(table, [score, observed, sizes, "theta_mean"])
     rate = outcome.estimate(y, size)
     finite = np.isfinite(rate) & (size > 0) & np.isfinite(theta)
     usable = np.flatnonzero(finite & (theta > outcome.theta.low))
     if not usable.size:
-        raise ItemsError(f"no item has a positive {sizes!r} and theta_mean: nothing to draw")
+        raise ItemsError(
+            f"no item has a positive {sizes!r} and theta_mean: nothing to draw"
+        )
     number = min(len(usable), _ITEMS)
     drawn = np.random.default_rng(0).permutation(usable)[:number]
-    t, rate, size, theta = t[drawn], rate[drawn], size[drawn], theta[drawn]
+    t = t[drawn]
+    rate = rate[drawn]
+    size = size[drawn]
+    theta = theta[drawn]
     high = max(float(theta.max()), float(rate.max()))
     rates = outcome.positive and high < 0.5 * outcome.theta.high  # and shares are small
     on_axis = rate > (0.0 if rates else -np.inf)
@@ -103,11 +121,16 @@ def plot_shrinkage(
     if rates:
         _log_axes(ax, not on_axis.all(), ends, theta)
     _size_legend(ax, size**power, style.named(outcome.words.size, sizes), power)
-    name, unit = style.escaped(observed, 20), style.escaped(sizes, 20)
-    across = f"{outcome.words.estimate}: {name}" + ("" if outcome.direct else f" / {unit}")
+    name = style.escaped(observed, 20)
+    unit = style.escaped(sizes, 20)
+    across = f"{outcome.words.estimate}: {name}" + (
+        "" if outcome.direct else f" / {unit}"
+    )
     events = outcome.words.events if outcome.direct else name
     up = f"posterior mean of theta, {outcome.words.unit.format(outcome=events, size=unit)}"
-    shown_items = f"{number:,}" + (f" of {len(usable):,}" if number < len(usable) else "")
+    shown_items = f"{number:,}" + (
+        f" of {len(usable):,}" if number < len(usable) else ""
+    )
     style.finish(ax, f"Shrinkage (n = {shown_items} items)", across, up, legend=False)
     return ax
 
@@ -118,9 +141,15 @@ def _outcome_of(columns: dict[str, str | None]) -> Outcome:
     for outcome in OUTCOMES.values():
         if roles == {outcome.observed, outcome.size}:
             return outcome
-    names = ", ".join(f"{role}={shown(columns[role])}" for role in columns if role in roles)
-    pairs = ", or ".join(f"{kind.observed}= and {kind.size}=" for kind in OUTCOMES.values())
-    raise ItemsError(f"{names or 'no outcomes'}: name both columns, {pairs}, and no others")
+    names = ", ".join(
+        f"{role}={shown(columns[role])}" for role in columns if role in roles
+    )
+    pairs = ", or ".join(
+        f"{kind.observed}= and {kind.size}=" for kind in OUTCOMES.values()
+    )
+    raise ItemsError(
+        f"{names or 'no outcomes'}: name both columns, {pairs}, and no others"
+    )
 
 
 def _numbers(table: Any, names: list[str]) -> list[Floats]:
@@ -130,11 +159,19 @@ def _numbers(table: Any, names: list[str]) -> list[Floats]:
         return [frame[name].to_numpy(dtype=float, na_value=np.nan) for name in names]
     except (TypeError, ValueError, OverflowError):
         listed = ", ".join(map(repr, names))
-        raise ItemsError(f"columns {listed} must be numeric, as from soc.item_posteriors") from None
+        raise ItemsError(
+            f"columns {listed} must be numeric, as from soc.item_posteriors"
+        ) from None
 
 
 def _points(
-    ax: Axes, rate: Floats, theta: Floats, t: Floats, size: Floats, score: str, rates: bool
+    ax: Axes,
+    rate: Floats,
+    theta: Floats,
+    t: Floats,
+    size: Floats,
+    score: str,
+    rates: bool,
 ) -> None:
     """Draw items coloured by the score, with areas that grow with their size."""
     low, high = (float(q) for q in np.quantile(t, [0.01, 0.99]))
@@ -143,15 +180,20 @@ def _points(
     # items of a large size are few and drawn last, on top
     order = np.argsort(size, kind="stable")
     areas = _areas(size[order], size)
-    points = ax.scatter(rate[order], theta[order], s=areas, c=t[order], norm=norm, **_LOOK)
-    bar = ax.figure.colorbar(points, ax=ax, label=style.named("score", score), shrink=0.7)
+    points = ax.scatter(
+        rate[order], theta[order], s=areas, c=t[order], norm=norm, **_LOOK
+    )
+    bar = ax.figure.colorbar(
+        points, ax=ax, label=style.named("score", score), shrink=0.7
+    )
     if logarithmic:
         style.plain_ticks(bar.ax.yaxis, low, high)
 
 
 def _areas(size: Floats, sizes: Floats) -> Floats:
     """Return areas of points that grow with the logarithm of the size, within those drawn."""
-    low, high = sizes.min(), sizes.max()
+    low = sizes.min()
+    high = sizes.max()
     return np.asarray(6.0 + 54.0 * np.log(size / low) / max(np.log(high / low), 1e-300))
 
 
@@ -220,7 +262,9 @@ class CalibrationDisplay:
         return f"<CalibrationDisplay{name}: {items}, {self.prob:.0%} band>"
 
     @classmethod
-    def from_predictions(cls, y: ArrayLike, p: ArrayLike, **options: Any) -> "CalibrationDisplay":
+    def from_predictions(
+        cls, y: ArrayLike, p: ArrayLike, **options: Any
+    ) -> "CalibrationDisplay":
         """Fit the curve to labels and predictions, and draw it: `plot_calibration`."""
         return plot_calibration(y, p, **options)
 
@@ -228,22 +272,34 @@ class CalibrationDisplay:
         """Draw the curve in the next colour, its band, and bins over the diagonal; return self."""
         panel: Axes = style.panels(ax, (5.5, 5.5))[0]
         if _DIAGONAL not in panel.get_legend_handles_labels()[1]:
-            panel.plot([0, 1], [0, 1], "--", color=style.REFERENCE, lw=1, label=_DIAGONAL)
+            panel.plot(
+                [0, 1], [0, 1], "--", color=style.REFERENCE, lw=1, label=_DIAGONAL
+            )
         color = style.PALETTE[len(panel.containers) % len(style.PALETTE)]
         name = "E(y | p)" if self.name is None else style.escaped(self.name)
         label = f"{name}, {self.bins['n'].sum():,} items"
         [self.line_] = panel.plot(self.score, self.mean, color=color, label=label)
-        panel.fill_between(self.score, self.lower, self.upper, color=color, alpha=0.2, lw=0)
+        panel.fill_between(
+            self.score, self.lower, self.upper, color=color, alpha=0.2, lw=0
+        )
         share = self.bins["share"]
         bars = [share - self.bins["low"], self.bins["high"] - share]
-        points: dict[str, Any] = {"fmt": "o", "color": color, "markersize": 4, "zorder": 3}
+        points: dict[str, Any] = {
+            "fmt": "o",
+            "color": color,
+            "markersize": 4,
+            "zorder": 3,
+        }
         # not clipped: a point at 0 or 1 is complete
         panel.errorbar(self.bins["p"], share, yerr=bars, clip_on=False, **points)
         panel.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
         prob = f"{self.prob:.0%}"
         title = f"Calibration curve, {prob} band of the whole curve\ndots: bins, {prob} intervals"
-        style.finish(panel, title, "predicted probability", "share of the positive class")
-        self.ax_, self.figure_ = panel, panel.figure  # type: ignore[assignment]
+        style.finish(
+            panel, title, "predicted probability", "share of the positive class"
+        )
+        self.ax_ = panel
+        self.figure_ = panel.figure  # type: ignore[assignment]
         return self
 
 
@@ -291,20 +347,27 @@ def plot_calibration(
     >>> soc.plots.plot_calibration(np.random.default_rng(1).random(2000) < p**2, p)
     <CalibrationDisplay: 2,000 items in 10 bins, 90% band>
     """
-    n_bins, prob = Whole(1)(n_bins, "n_bins"), PROBABILITY(prob, "prob")
-    name, ax = OrNone(A(str, "text"))(name, "name"), AX(ax, "ax")
+    n_bins = Whole(1)(n_bins, "n_bins")
+    prob = PROBABILITY(prob, "prob")
+    name = OrNone(A(str, "text"))(name, "name")
+    ax = AX(ax, "ax")
     from ..inference.fitting import fit as fit_statistics  # which loads PyMC
 
-    labels, predicted = np.asarray(y), numbers_of(p, "p", ItemsError)
+    labels = np.asarray(y)
+    predicted = numbers_of(p, "p", ItemsError)
     if labels.ndim != 1 or predicted.shape != labels.shape:
         shapes = f"not {labels.shape} and {predicted.shape}"
         raise ItemsError(f"y and p must be vectors of one length, {shapes}")
     labels = _positive(labels, pos_label)
     if outside := int((~((predicted >= 0) & (predicted <= 1))).sum()):
-        raise ItemsError(f"{outside:,} of {predicted.size:,} probabilities p are not from 0 to 1")
+        raise ItemsError(
+            f"{outside:,} of {predicted.size:,} probabilities p are not from 0 to 1"
+        )
     proper = (predicted > 0) & (predicted < 1)
     if not proper.any():
-        raise ItemsError("all probabilities p are exactly 0 or 1: there is no curve to draw")
+        raise ItemsError(
+            "all probabilities p are exactly 0 or 1: there is no curve to draw"
+        )
     table = pd.DataFrame({"p": predicted, "y": labels.astype(float), "n": 1})[proper]
     items = BinomialItems(table, score="p", successes="y", trials="n")
     fit = fit_statistics(summarize(items, on_leakage="ignore"), prior)
@@ -315,7 +378,9 @@ def plot_calibration(
     curve = calibration_curves(fit, scores)[["mean"]]
     lower, mean, upper = bands(curve, prob, simultaneous=True)["mean"].to_numpy()
     observed = _observed(labels, predicted, n_bins, prob)
-    return CalibrationDisplay(scores, mean, lower, upper, observed, prob, fit, name).plot(ax)
+    return CalibrationDisplay(
+        scores, mean, lower, upper, observed, prob, fit, name
+    ).plot(ax)
 
 
 def _positive(labels: NDArray[Any], pos_label: object) -> Bools:
@@ -327,17 +392,25 @@ def _positive(labels: NDArray[Any], pos_label: object) -> Bools:
         raise ItemsError(f"labels y are {shown(unknown[0])}, neither 0 nor 1: {remedy}")
     if pos_label is not None and (len(classes) > 2 or pos_label not in classes):
         values = f"these have {len(classes):,} values"
-        raise ItemsError(f"pos_label={shown(pos_label)} must be one of two labels y: {values}")
+        raise ItemsError(
+            f"pos_label={shown(pos_label)} must be one of two labels y: {values}"
+        )
     return np.asarray(labels == (1 if pos_label is None else pos_label), dtype=bool)
 
 
 def _observed(labels: Bools, p: Floats, n_bins: int, prob: float) -> pd.DataFrame:
     """Return shares of positive labels in bins of equally many items, with Jeffreys' intervals."""
     proper = (p > 0) & (p < 1)
-    cuts = np.unique(np.quantile(p[proper], np.arange(1, n_bins) / n_bins, method="higher"))
-    number = np.where(proper, np.searchsorted(cuts, p, side="right"), np.where(p == 0, -1, n_bins))
+    cuts = np.unique(
+        np.quantile(p[proper], np.arange(1, n_bins) / n_bins, method="higher")
+    )
+    number = np.where(
+        proper, np.searchsorted(cuts, p, side="right"), np.where(p == 0, -1, n_bins)
+    )
     rows = pd.DataFrame({"p": p, "y": labels}).groupby(number)
-    bins = pd.DataFrame({"p": rows["p"].mean(), "n": rows.size(), "share": rows["y"].mean()})
+    bins = pd.DataFrame(
+        {"p": rows["p"].mean(), "n": rows.size(), "share": rows["y"].mean()}
+    )
     positive = bins["n"] * bins["share"]
     beta = stats.beta(positive + 0.5, bins["n"] - positive + 0.5)
     # an interval holds its point, also where all labels are the same

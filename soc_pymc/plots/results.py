@@ -20,14 +20,22 @@ from . import style
 from .style import AX
 
 _PROB = 0.95  # probability of bands that chance alone fills
-_COLUMNS, _CELLS = 3, 10  # of panels in a figure, and of bars in a histogram
+# of panels in a figure, and of bars in a histogram
+_COLUMNS = 3
+_CELLS = 10
 _PALEST = 0.9  # the light end of a colour map is hard to see on white
-_ROW, _HEAD = 0.24, 0.75  # inches
-_LABEL, _SMALLEST = 8.0, 5.0  # points of labels
+# inches
+_ROW = 0.24
+_HEAD = 0.75
+# points of labels
+_LABEL = 8.0
+_SMALLEST = 5.0
 _NUMBERS = ("value", "low", "high")
 
 
-def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None) -> NDArray[Any]:
+def plot_pit(
+    result: CheckResult, by: str | None = None, ax: Axes | None = None
+) -> NDArray[Any]:
     """Draw the PIT of outcomes against the uniform distribution that a right model gives them.
 
     By slice it is the ECDF of the PIT minus the uniform cdf, with its 95% band. A curve above 0 at
@@ -56,7 +64,8 @@ def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None)
     True
     """
     result = A(CheckResult, "what soc.check(fit, items) returned")(result, "result")
-    by, ax = OrNone(A(str, "'score', or the name of a column"))(by, "by"), AX(ax, "ax")
+    by = OrNone(A(str, "'score', or the name of a column"))(by, "by")
+    ax = AX(ax, "ax")
     if by == "score":
         panels = style.panels(ax, (6.8, 4.4))
         _histograms(result, panels[0])
@@ -66,7 +75,9 @@ def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None)
     if by is not None:
         slices = np.flatnonzero((pits["quantity"] == by) | (pits["column"] == by))
         if not len(slices):
-            raise FitError(f"by={shown(by)} is not a column of the slices: leave it out to see all")
+            raise FitError(
+                f"by={shown(by)} is not a column of the slices: leave it out to see all"
+            )
     slices = slices if ax is None else slices[:1]
     columns = min(_COLUMNS, len(slices))
     rows = -(-len(slices) // columns)
@@ -78,7 +89,9 @@ def plot_pit(result: CheckResult, by: str | None = None, ax: Axes | None = None)
     for place, (number, panel) in enumerate(zip(slices, axes, strict=True)):
         x = "PIT" if place >= len(slices) - columns else ""
         y = "ECDF - uniform" if place % columns == 0 else ""
-        style.finish(panel, _ecdf(result, number, panel), x, y, ax is not None, fontsize=8)
+        style.finish(
+            panel, _ecdf(result, number, panel), x, y, ax is not None, fontsize=8
+        )
         drawn, labels = panel.get_legend_handles_labels()
         handles |= dict(zip(labels, drawn, strict=True))
     if ax is None:
@@ -91,13 +104,30 @@ def _ecdf(result: CheckResult, number: int, ax: Axes) -> str:
     """Draw band and ECDF differences of a slice, coloured by its verdict; return a title."""
     pit = result.data["pit"].to_dataset().isel(slice=number)
     row = result.table[result.table["what"] == "PIT"].iloc[number]
-    n, u = int(pit["n_items"]), pit["u"].to_numpy()
+    n = int(pit["n_items"])
+    u = pit["u"].to_numpy()
     bound = float(stats.kstwo.isf(1 - _PROB, n))
-    ax.axhspan(-bound, bound, label=f"{_PROB:.0%} band", color=style.REFERENCE, alpha=0.12, lw=0)
+    ax.axhspan(
+        -bound,
+        bound,
+        label=f"{_PROB:.0%} band",
+        color=style.REFERENCE,
+        alpha=0.12,
+        lw=0,
+    )
     ax.axhline(0, color=style.REFERENCE, linewidth=0.8)
-    ax.plot(u, pit["averaged"], color=style.GREY, linewidth=1, label="averaged over randomisation")
-    verdict, label = row["verdict"], f"PIT: {row['verdict']}"
-    ax.plot(u, pit["randomised"], color=style.VERDICTS[verdict], linewidth=1.5, label=label)
+    ax.plot(
+        u,
+        pit["averaged"],
+        color=style.GREY,
+        linewidth=1,
+        label="averaged over randomisation",
+    )
+    verdict = row["verdict"]
+    label = f"PIT: {row['verdict']}"
+    ax.plot(
+        u, pit["randomised"], color=style.VERDICTS[verdict], linewidth=1.5, label=label
+    )
     highest = max(float(np.abs(pit[line]).max()) for line in ("randomised", "averaged"))
     reach = max(1.5 * bound, 1.1 * highest)
     ax.set(xlim=(0, 1), ylim=(-reach, reach), xticks=[0, 0.5, 1])
@@ -109,21 +139,29 @@ def _ecdf(result: CheckResult, number: int, ax: Axes) -> str:
 def _histograms(result: CheckResult, ax: Axes) -> None:
     """Draw the density of the PIT in each bin of the score, coloured by the score."""
     bins = result.data["pit_by_score"].to_dataset()
-    score, n = bins["score"].to_numpy(), bins["n_items"].to_numpy()
+    score = bins["score"].to_numpy()
+    n = bins["n_items"].to_numpy()
     edges = np.linspace(0.0, 1.0, _CELLS + 1)
     ecdf = bins["ecdf"].transpose("bin", "u").to_numpy()
     density = [_CELLS * np.diff(np.interp(edges, bins["u"], line)) for line in ecdf]
     error = stats.norm.isf((1 - _PROB) / 2) * np.sqrt((_CELLS - 1) / np.median(n))
     label = f"{_PROB:.0%} of points by chance"
-    ax.axhspan(1 - error, 1 + error, label=label, color=style.REFERENCE, alpha=0.15, lw=0)
+    ax.axhspan(
+        1 - error, 1 + error, label=label, color=style.REFERENCE, alpha=0.15, lw=0
+    )
     ends = float(score.min()), float(score.max())
     norm = colors.LogNorm(*ends) if style.is_rate(score) else colors.Normalize(*ends)
     shades = colors.LinearSegmentedColormap.from_list(
-        "score", ScalarMappable(cmap="viridis").to_rgba(np.linspace(0, _PALEST, 64), norm=False)
+        "score",
+        ScalarMappable(cmap="viridis").to_rgba(np.linspace(0, _PALEST, 64), norm=False),
     )
     for line, t in zip(density, score, strict=True):
-        ax.plot(0.5 * (edges[1:] + edges[:-1]), line, color=shades(norm(t)), linewidth=1)
-    bar = ax.figure.colorbar(ScalarMappable(norm, shades), ax=ax, label="score of the bin")
+        ax.plot(
+            0.5 * (edges[1:] + edges[:-1]), line, color=shades(norm(t)), linewidth=1
+        )
+    bar = ax.figure.colorbar(
+        ScalarMappable(norm, shades), ax=ax, label="score of the bin"
+    )
     if style.is_rate(score):
         style.plain_ticks(bar.ax.yaxis, *ends)
     ax.set(xlim=(0, 1), ylim=(0, None))
@@ -168,11 +206,14 @@ def plot_intervals(
     """
     expected = "a table of results with columns where, value, low and high"
     table = A(pd.DataFrame | Result, expected)(table, "table")
-    rows, reference = Whole(1)(rows, "rows"), OrNone(Real())(reference, "reference")
+    rows = Whole(1)(rows, "rows")
+    reference = OrNone(Real())(reference, "reference")
     frame = table.table if isinstance(table, Result) else table
     parts = [part for _, part in _checked(frame).groupby("what", sort=False)]
     heights = [_HEAD + _ROW * min(len(part), rows) for part in parts]
-    row = style.panels(axes, (7.0, 0.3 + sum(heights)), len(parts), height_ratios=heights)
+    row = style.panels(
+        axes, (7.0, 0.3 + sum(heights)), len(parts), height_ratios=heights
+    )
     for ax, part in zip(row, parts, strict=True):
         worst = worst_first(part)[:rows].sort_index()
         _draw(ax, worst, len(part), reference)
@@ -184,16 +225,22 @@ def plot_intervals(
 def _checked(table: pd.DataFrame) -> pd.DataFrame:
     """Return rows with a known value, with all columns that pictures read."""
     if missing := [name for name in ("where", "value") if name not in table]:
-        raise FitError(f"the table misses the columns {', '.join(missing)}: rename yours")
+        raise FitError(
+            f"the table misses the columns {', '.join(missing)}: rename yours"
+        )
     chosen = table.reset_index(drop=True)
     for name in _NUMBERS:
         try:
-            chosen[name] = pd.Series(pd.to_numeric(chosen.get(name, np.nan)), chosen.index, float)
+            chosen[name] = pd.Series(
+                pd.to_numeric(chosen.get(name, np.nan)), chosen.index, float
+            )
         except (TypeError, ValueError):
             raise FitError(f"column {name!r} of the table must hold numbers") from None
     known = chosen[np.isfinite(chosen["value"])]
     if known.empty:
-        raise FitError("the table has no row with a known value: there is nothing to draw")
+        raise FitError(
+            "the table has no row with a known value: there is nothing to draw"
+        )
     return known.assign(**{"what": "", "verdict": "ok", "p": 1.0} | dict(known.items()))
 
 
@@ -207,17 +254,27 @@ def _draw(ax: Axes, part: pd.DataFrame, total: int, reference: float | None) -> 
         rows = verdict == name if name != "ok" else ~np.isin(verdict, ("warn", "fail"))
         ax.hlines(place[rows], low[rows], high[rows], color=color, linewidth=1.6)
         ax.plot(value[rows], place[rows], "o", color=color, markersize=4.5)
-    numbers = np.concatenate([value, low, high, [] if reference is None else [reference]])
+    numbers = np.concatenate(
+        [value, low, high, [] if reference is None else [reference]]
+    )
     if style.is_rate(numbers):
-        style.scaled_axis(ax.xaxis, LOG.name, float(np.nanmin(numbers)), float(np.nanmax(numbers)))
+        style.scaled_axis(
+            ax.xaxis, LOG.name, float(np.nanmin(numbers)), float(np.nanmax(numbers))
+        )
     else:
         ax.locator_params(axis="x", nbins=6)
     ax.margins(x=0.05)
     shown = f" ({len(part)} of {total:,})" if len(part) < total else ""
-    style.finish(ax, f"{style.escaped(part['what'].iloc[0])}{shown}", "", "", legend=False)
+    style.finish(
+        ax, f"{style.escaped(part['what'].iloc[0])}{shown}", "", "", legend=False
+    )
     ax.grid(visible=False, axis="y")
-    names = (f"{name:.4g}" if isinstance(name, float) else name for name in part["where"])
-    room = 60 * ax.bbox.height / ax.figure.dpi / len(part)  # points, and a sixth between labels
+    names = (
+        f"{name:.4g}" if isinstance(name, float) else name for name in part["where"]
+    )
+    room = (
+        60 * ax.bbox.height / ax.figure.dpi / len(part)
+    )  # points, and a sixth between labels
     size = min(max(room, _SMALLEST), _LABEL)
     step = int(np.ceil(size / room))
     labels = [style.escaped(name, 32) for name in names]

@@ -18,46 +18,75 @@ from .._lib.errors import FitError
 from ..families.scales import LOG, LOGIT
 
 # Okabe and Ito (2008): told apart with every kind of colour vision
-ORANGE, SKY, GREEN = "#E69F00", "#56B4E9", "#009E73"
-BLUE, RED, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
-GREY, BLACK = "#666666", "#000000"
+ORANGE = "#E69F00"
+SKY = "#56B4E9"
+GREEN = "#009E73"
+BLUE = "#0072B2"
+RED = "#D55E00"
+PURPLE = "#CC79A7"
+GREY = "#666666"
+BLACK = "#000000"
 PALETTE = (BLUE, ORANGE, GREEN, RED, SKY, PURPLE, BLACK)  # for groups and scores
-CURVE, OBSERVED, REFERENCE = BLUE, ORANGE, GREY  # what the fit says, outcomes, no difference
+# what the fit says, outcomes, no difference
+CURVE = BLUE
+OBSERVED = ORANGE
+REFERENCE = GREY
 VERDICTS = {"ok": BLUE, "warn": ORANGE, "fail": RED}
 FRAMELESS: dict[str, Any] = {"frameon": False, "fontsize": 8}
-_LETTER, _LINE, _KEY = 4.6, 14.0, 40.0  # points of a legend: of a letter, a line, and a key
+# points of a legend: of a letter, a line, and a key
+_LETTER = 4.6
+_LINE = 14.0
+_KEY = 40.0
 # labelled digits of logarithmic axes of at most so many decades
 _DIGITS = {0.8: (1.0, 1.5, 2.0, 3.0, 5.0, 7.0), 2.0: (1.0, 2.0, 5.0), 3.5: (1.0, 3.0)}
-_DPI, _WIDE = 160, 5.6  # of images, whose width in inches lets letters be read on a phone
+# of images, whose width in inches lets letters be read on a phone
+_DPI = 160
+_WIDE = 5.6
 
 AX = A(Axes | None, "matplotlib axes to draw in, or None", FitError)
 
 
 def panels(
-    axes: Any, size: tuple[float, float], rows: int = 1, columns: int = 1, **options: Any
+    axes: Any,
+    size: tuple[float, float],
+    rows: int = 1,
+    columns: int = 1,
+    **options: Any,
 ) -> NDArray[Any]:
     """Return the user's axes, or those of a new figure of this size in inches, in one row."""
     if axes is None:
-        _, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", **options)
+        _, axes = plt.subplots(
+            rows, columns, figsize=size, layout="constrained", **options
+        )
     row = np.ravel(np.asarray(axes, dtype=object))
     if not all(isinstance(ax, Axes) for ax in row):
         raise FitError(f"axes={shown(axes)} must be matplotlib axes in a list, or None")
     if len(row) != rows * columns:
-        raise FitError(f"axes holds {len(row)} axes, the picture needs {rows * columns}")
+        raise FitError(
+            f"axes holds {len(row)} axes, the picture needs {rows * columns}"
+        )
     return row
 
 
-def finish(ax: Axes, title: str, x: str, y: str, legend: bool = True, fontsize: int = 10) -> None:
+def finish(
+    ax: Axes, title: str, x: str, y: str, legend: bool = True, fontsize: int = 10
+) -> None:
     """Set title, labels, a legend above the axes, a light grid behind the data, and no box."""
     labels = ax.get_legend_handles_labels()[1] if legend else []
     lines = 0
-    if labels and ax.figure.get_layout_engine() is None:  # nothing makes room outside the axes
+    if (
+        labels and ax.figure.get_layout_engine() is None
+    ):  # nothing makes room outside the axes
         ax.legend(**FRAMELESS)
     elif labels:
         width = 72 * ax.bbox.width / ax.figure.dpi
         columns = max(1, int(width / (_KEY + _LETTER * max(map(len, labels)))))
         lines = -(-len(labels) // columns)
-        place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0}
+        place: dict[str, Any] = {
+            "loc": "lower left",
+            "bbox_to_anchor": (0, 1),
+            "borderaxespad": 0,
+        }
         ax.legend(ncols=columns, **place, **FRAMELESS)
     ax.set_title(title, fontsize=fontsize, loc="left", pad=6 + _LINE * lines)
     ax.set_xlabel(x)
@@ -98,7 +127,9 @@ def is_rate(value: ArrayLike) -> bool:
     """Return whether values are positive and span more than an octave: for a logarithmic axis."""
     numbers = np.asarray(value, dtype=float)
     numbers = numbers[np.isfinite(numbers)]
-    return bool(numbers.size and numbers.min() > 0 and numbers.max() > 2.0 * numbers.min())
+    return bool(
+        numbers.size and numbers.min() > 0 and numbers.max() > 2.0 * numbers.min()
+    )
 
 
 def plain(value: float, _: Any = None) -> str:
@@ -112,8 +143,12 @@ def escaped(name: Any, most: int = 40) -> str:
     """Return a user's name as plain text on one line: nothing in it is read as mathematics."""
     words = " ".join(str(name).split())
     words = words if len(words) <= most else f"{words[: most - 1]}…"
-    words = words.replace("$", r"\$")  # else it is read as mathematics, which may be an error
-    return f"\u200b{words}" if words.startswith("_") else words  # legends leave out such labels
+    words = words.replace(
+        "$", r"\$"
+    )  # else it is read as mathematics, which may be an error
+    return (
+        f"\u200b{words}" if words.startswith("_") else words
+    )  # legends leave out such labels
 
 
 def named(what: str, name: Any) -> str:
@@ -127,18 +162,25 @@ def number_of(n: int, what: str) -> str:
 
 
 def picture_of(
-    plot: Callable[..., Any], *arguments: Any, height: float, panels: Any = None, **options: Any
+    plot: Callable[..., Any],
+    *arguments: Any,
+    height: float,
+    panels: Any = None,
+    **options: Any,
 ) -> dict[str, Any]:
     """Return an image by a function of `soc.plots`: its data URL, and its size in pixels."""
     with plt.style.context("default"), warnings.catch_warnings():
         # letters that the font lacks are boxes in a picture, and text in the table beside it
         warnings.filterwarnings("ignore", "Glyph ", UserWarning)
-        figure, image = Figure(figsize=(_WIDE, height), layout="constrained"), io.BytesIO()
+        figure = Figure(figsize=(_WIDE, height), layout="constrained")
+        image = io.BytesIO()
         if panels is None:
             options["ax"] = figure.subplots()
         else:
             shared = len(panels) == 2
-            options["axes"] = figure.subplots(len(panels), sharex=shared, height_ratios=panels)
+            options["axes"] = figure.subplots(
+                len(panels), sharex=shared, height_ratios=panels
+            )
         plot(*arguments, **options)
         figure.savefig(image, format="png", dpi=_DPI, metadata={"Software": None})
     data = base64.b64encode(image.getvalue()).decode("ascii")

@@ -86,7 +86,8 @@ def calibration_curves(
     scores = default_scores(fit) if score is None else numbers_of(score, "score")
     if scores.ndim != 1 or not len(scores) or not np.isfinite(scores).all():
         raise FitError(f"score must be a vector of finite numbers, not {shown(score)}")
-    label, sizes = _label(fit, group), _sizes(fit, exposure, len(scores))
+    label = _label(fit, group)
+    sizes = _sizes(fit, exposure, len(scores))
     labels = None if label is None else np.full(len(scores), label, dtype=object)
     warn_of_extrapolation(fit, scores, "scores are")
     return curves_of(fit, scores, labels, sizes)
@@ -105,11 +106,20 @@ def curves_of(
         variables = _over_sizes(fit, scores, labels, by_size)
     else:
         variables = posterior.curves(scores, labels, sizes)
-    scales = dict.fromkeys(_POSITIVE, LOG) | {"mean": posterior.outcome.theta, P_ZERO: LOGIT}
-    coords = {name: fit.data["posterior"][name] for name in ("chain", "draw")} | {"score": scores}
+    scales = dict.fromkeys(_POSITIVE, LOG) | {
+        "mean": posterior.outcome.theta,
+        P_ZERO: LOGIT,
+    }
+    coords = {name: fit.data["posterior"][name] for name in ("chain", "draw")} | {
+        "score": scores
+    }
     shape = [len(coord) for coord in coords.values()]
     curves = {
-        name: (list(coords), values.reshape(shape), {"banded": scales.get(name, LINEAR).name})
+        name: (
+            list(coords),
+            values.reshape(shape),
+            {"banded": scales.get(name, LINEAR).name},
+        )
         for name, values in variables.items()
     }
     return xr.Dataset(curves, coords)
@@ -121,9 +131,14 @@ def _label(fit: Fit, group: object) -> str | None:
         return None
     if not fit.groups:
         raise FitError(f"the fit has no groups: leave out group={shown(group)}")
-    if not all(isinstance(g, _LABEL) for g in (group if isinstance(group, tuple) else (group,))):
-        raise FitError(f"group={shown(group)} must be the label of one group, as str or int")
-    label, groupings = label_of(group), fit.groupings
+    if not all(
+        isinstance(g, _LABEL) for g in (group if isinstance(group, tuple) else (group,))
+    ):
+        raise FitError(
+            f"group={shown(group)} must be the label of one group, as str or int"
+        )
+    label = label_of(group)
+    groupings = fit.groupings
     levels = [label] if len(groupings) == 1 else label.split(CROSS)
     if len(levels) != len(groupings):
         rule = f"one level of each of {column_of(roles_of(fit.data.attrs))}, as a tuple"
@@ -150,24 +165,34 @@ def _sizes(fit: Fit, exposure: ArrayLike | None, n: int) -> Floats | None:
     return np.broadcast_to(sizes, n)
 
 
-def _over_sizes(fit: Fit, score: Floats, labels: Any, by_size: bool) -> dict[str, Floats]:
+def _over_sizes(
+    fit: Fit, score: Floats, labels: Any, by_size: bool
+) -> dict[str, Floats]:
     """Curves averaged over the exposures (noise sds) of items with similar scores."""
-    data, atom = fit.data["constant_data"], atom_of(fit, score)
-    middle, sizes = data["share_position"].to_numpy(), np.exp(data["share_log_size"].to_numpy())
+    data = fit.data["constant_data"]
+    atom = atom_of(fit, score)
+    middle = data["share_position"].to_numpy()
+    sizes = np.exp(data["share_log_size"].to_numpy())
     shares = [data[name].to_numpy() for name in ("share", "atom_share") if name in data]
     if by_size:
         shares = [share * sizes / (share @ sizes)[:, None] for share in shares]
-    posterior, position = posterior_of(fit), place_of(fit, "mean", score)
+    posterior = posterior_of(fit)
+    position = place_of(fit, "mean", score)
     total: Any = 0.0  # of means, squares and shares of 0
     for k, size in enumerate(sizes):
         weight = np.interp(position, middle, shares[0][:, k])
         if atom.any():
             weight[atom > 0] = shares[1][atom[atom > 0] - 1, k]
         curves = posterior.curves(score, labels, np.full(len(score), size))
-        mean, zero = curves["mean"], curves.get(P_ZERO, np.zeros(1))
-        total += weight * np.array([mean, curves["variance"] + mean**2, zero + 0.0 * mean])
+        mean = curves["mean"]
+        zero = curves.get(P_ZERO, np.zeros(1))
+        total += weight * np.array(
+            [mean, curves["variance"] + mean**2, zero + 0.0 * mean]
+        )
     mean, square, zero = total
-    variables = moment_variables(mean, np.maximum(square - mean**2, np.finfo(float).tiny), curves)
+    variables = moment_variables(
+        mean, np.maximum(square - mean**2, np.finfo(float).tiny), curves
+    )
     return {**variables, P_ZERO: zero} if P_ZERO in curves else variables
 
 
@@ -175,13 +200,18 @@ def default_scores(fit: Fit) -> Floats:
     """Default scores of curves, between the outer bins; of a single bin, between its scores."""
     bins = fit.data["constant_data"].to_dataset()
     bins = bins.isel(bin=atom_of(fit, bins["score"]) == 0)
-    least, most = ("score", "score") if bins.sizes["bin"] > 1 else ("score_min", "score_max")
-    centre, axis = bins["score"].to_numpy(), fit.axis("mean")
+    least, most = (
+        ("score", "score") if bins.sizes["bin"] > 1 else ("score_min", "score_max")
+    )
+    centre = bins["score"].to_numpy()
+    axis = fit.axis("mean")
     low, high = axis([bins[least].min(), bins[most].max()])
     return centre[:1] if low == high else axis.inverse(np.linspace(low, high, _POINTS))
 
 
-def bands(curves: xr.Dataset, prob: float = 0.9, simultaneous: bool = False) -> xr.Dataset:
+def bands(
+    curves: xr.Dataset, prob: float = 0.9, simultaneous: bool = False
+) -> xr.Dataset:
     """Return credible bands of curves.
 
     Parameters
@@ -213,7 +243,9 @@ def bands(curves: xr.Dataset, prob: float = 0.9, simultaneous: bool = False) -> 
     expected = "curves, from soc.calibration_curves(fit)"
     A(xr.Dataset, expected)(curves, "curves")
     if lack := {"chain", "draw", "score"} - set(curves.dims):
-        raise FitError(f"curves must be {expected}: they have no dimension {min(lack)!r}")
+        raise FitError(
+            f"curves must be {expected}: they have no dimension {min(lack)!r}"
+        )
     PROBABILITY(prob, "prob")
     switch(simultaneous, "simultaneous")
     return curves.map(_band, prob=prob, simultaneous=simultaneous)
@@ -224,14 +256,19 @@ def _band(draws: xr.DataArray, prob: float, simultaneous: bool) -> xr.DataArray:
     scale = SCALES[draws.attrs.get("banded", default)]
     values = draws.transpose("chain", "draw", "score").to_numpy()
     values = scale.position(values.reshape(-1, values.shape[-1]))
-    low, middle, high = np.quantile(values, [(1 - prob) / 2, 0.5, (1 + prob) / 2], axis=0)
+    low, middle, high = np.quantile(
+        values, [(1 - prob) / 2, 0.5, (1 + prob) / 2], axis=0
+    )
     if simultaneous:
         side = np.where(values > middle, high - middle, low - middle)
         reach = ((values - middle) / np.where(side == 0.0, np.inf, side)).max(axis=1)
         factor = max(1.0, float(np.quantile(reach, prob, method="higher")))
-        low, high = middle - factor * (middle - low), middle + factor * (high - middle)
+        low = middle - factor * (middle - low)
+        high = middle + factor * (high - middle)
     coords = {"bound": ["lower", "median", "upper"]} | dict(draws["score"].coords)
-    return xr.DataArray(scale.score(np.array([low, middle, high])), coords, ("bound", "score"))
+    return xr.DataArray(
+        scale.score(np.array([low, middle, high])), coords, ("bound", "score")
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,28 +289,43 @@ class BinScores:
 def bin_scores_of(fit: Fit, stats: Statistics) -> BinScores:
     """Mean scores of bins, and the variance of theta by their spread."""
     check_groups(fit, stats)
-    part, labels = stats.table("part"), np.array(stats.groups, dtype=object)
-    scale, bins = fit.axis("mean").local, stats.bins
+    part = stats.table("part")
+    labels = np.array(stats.groups, dtype=object)
+    scale = fit.axis("mean").local
+    bins = stats.bins
     key = part["group"] * bool(len(labels)) * bins + part["bin"]
     sums = dict.fromkeys(("n", *scale.sums), "sum")
-    rows = pd.DataFrame(part).groupby(key).agg({**sums, "score_min": "min", "score_max": "max"})
+    rows = (
+        pd.DataFrame(part)
+        .groupby(key)
+        .agg({**sums, "score_min": "min", "score_max": "max"})
+    )
     group, number = np.divmod(rows.index.to_numpy(), bins)
     mean, square = (rows[name].to_numpy() / rows["n"].to_numpy() for name in scale.sums)
     variance = square - mean**2
     half_sd = 0.5 * np.sqrt(np.where(variance > _LEAST * square, variance, 0.0))
     label = labels[group] if fit.groups else None
-    below, above = (  # a term in exposure shifts the whole curve of a bin, so any exposure will do
+    (
+        below,
+        above,
+    ) = (  # a term in exposure shifts the whole curve of a bin, so any exposure will do
         average_curves(fit, scale.score(end), label, np.ones(len(end)))[0]
         for end in (mean - half_sd, mean + half_sd)
     )
     # where all items of a bin have the score of an atom, the mean score is not rounded
-    low, high = rows["score_min"].to_numpy(), rows["score_max"].to_numpy()
+    low = rows["score_min"].to_numpy()
+    high = rows["score_max"].to_numpy()
     score = np.where((low == high) & (atom_of(fit, low) > 0), low, scale.score(mean))
     return BinScores(group, number, score, (above - below) ** 2)
 
 
 def prior_predictive(
-    prior: Prior | None, stats: Statistics, draws: int = 100, *, items: int = 1000, seed: int = 0
+    prior: Prior | None,
+    stats: Statistics,
+    draws: int = 100,
+    *,
+    items: int = 1000,
+    seed: int = 0,
 ) -> xr.DataTree:
     """Draw curves and outcomes of items from a prior, before outcomes are seen.
 
@@ -306,8 +358,10 @@ def prior_predictive(
     >>> dict(drawn["prior_predictive"]["count"].sizes)
     {'chain': 1, 'draw': 50, 'item': 1000}
     """
-    stats, draws = STATISTICS(stats, "stats"), DRAWS(draws, "draws")
-    items, seed = DRAWS(items, "items"), SEED(seed, "seed")
+    stats = STATISTICS(stats, "stats")
+    draws = DRAWS(draws, "draws")
+    items = DRAWS(items, "items")
+    seed = SEED(seed, "seed")
     from .._model.problem import build, check_prior, prior_draws  # which import PyMC
     from ..inference.fit_tree import conventional, tree_of_draws
 
@@ -317,20 +371,30 @@ def prior_predictive(
     size = 8.0 * 4.0 * draws * max(items, stats.bins)
     arguments.refuse_beyond_memory(size, what, "take fewer draws or items")
     rng = np.random.default_rng(seed)
-    built, outcome = build(stats, prior), family_of(prior).outcome
+    built = build(stats, prior)
+    outcome = family_of(prior).outcome
     groups = {"posterior": prior_draws(built, draws, rng)}
     tree = tree_of_draws(built, stats, groups, prior.monotone)
     fit = Fit(tree, prior, VI(), Status(True, "draws from the prior", None, None, 0.0))
     columns = _some_items(fit, stats, items, rng)
-    curves, dims = curves_of(fit, default_scores(fit)), ("chain", "draw", "item")
+    curves = curves_of(fit, default_scores(fit))
+    dims = ("chain", "draw", "item")
     outcomes = posterior_of(fit).simulate(columns, rng).astype(outcome.dtype)
-    drawn = xr.Dataset({outcome.observed: (dims, outcomes[None])}, curves[["chain", "draw"]].coords)
+    drawn = xr.Dataset(
+        {outcome.observed: (dims, outcomes[None])}, curves[["chain", "draw"]].coords
+    )
     constants = xr.Dataset({name: ("item", x) for name, x in columns.items()})
-    tree_groups = {"prior": curves, "prior_predictive": drawn, "constant_data": constants}
+    tree_groups = {
+        "prior": curves,
+        "prior_predictive": drawn,
+        "constant_data": constants,
+    }
     return conventional(xr.DataTree.from_dict(tree_groups))
 
 
-def _some_items(fit: Fit, stats: Statistics, number: int, rng: np.random.Generator) -> Columns:
+def _some_items(
+    fit: Fit, stats: Statistics, number: int, rng: np.random.Generator
+) -> Columns:
     """Items drawn with replacement from the cells of sizes, without outcomes."""
     outcome = family_of(fit.prior).outcome
     cells = stats.table(outcome.margins[0])

@@ -23,7 +23,9 @@ from ..families.scales import MIDDLE, RANK
 from ..inference.results import Fit
 
 P_ZERO = "p_zero"  # share of theta that is exactly 0, given the score, and of an item
-Reduce = Callable[[Floats], Floats]  # from draws (draws, ...) of coefficients to those needed
+Reduce = Callable[
+    [Floats], Floats
+]  # from draws (draws, ...) of coefficients to those needed
 SIZE_WIDTH = 1e-9  # largest difference of an exposure from an atom's, relative to it
 _NUMBERS = 500_000  # numbers in one array of draws x items
 _LARGEST_LOG = 230.0  # log of 1e100, for means, cv2 and variances: products and squares stay finite
@@ -49,7 +51,8 @@ def curve_draws(
     from which a new group deviates by draws from the prior, the same wherever its label occurs.
     Exposures (noise sds) are clipped to the fit's. Terms that the fit lacks are ignored.
     """
-    score, family = np.asarray(score, dtype=float), family_of(fit.prior)
+    score = np.asarray(score, dtype=float)
+    family = family_of(fit.prior)
     reduce = reduce or chosen(None)
     group = group if fit.groups else None
     exposure = exposure if fit.prior.exposure is not None else None
@@ -87,11 +90,14 @@ def with_posterior(fit: Fit, posterior: xr.Dataset) -> Fit:
     return replace(fit, data=tree)
 
 
-def moment_variables(mean: Floats, variance: Floats, like: Mapping[str, Any]) -> dict[str, Floats]:
+def moment_variables(
+    mean: Floats, variance: Floats, like: Mapping[str, Any]
+) -> dict[str, Floats]:
     """Variables of `calibration_curves` from two moments; `like` are those of the family."""
     variables = {"mean": mean, "variance": variance, "log_variance": np.log(variance)}
     if "shape" in like:  # for the Gamma with these moments
-        shape, rate = mean**2 / variance, mean / variance
+        shape = mean**2 / variance
+        rate = mean / variance
         variables |= {"log_mean": np.log(mean), "shape": shape, "rate": rate}
     return variables
 
@@ -105,7 +111,8 @@ def atom_of(fit: Fit, score: ArrayLike) -> Ints:
 
 def place_of(fit: Fit, curve: str, score: ArrayLike) -> Floats:
     """Positions on a curve's axis; an atom far from other scores counts as the nearest of them."""
-    atom, axis = atom_of(fit, score), fit.axis(curve)
+    atom = atom_of(fit, score)
+    axis = fit.axis(curve)
     # an atom may have no position of its own; any other score's will do
     position = axis(np.where(atom > 0, MIDDLE, score))
     if atom.any():
@@ -122,19 +129,25 @@ def bin_of(fit: Fit, score: ArrayLike) -> NDArray[np.intp]:
 
 def size_knots(fit: Fit) -> Floats:
     """Knots of the terms in log exposure (noise sd) of both curves; empty without such a term."""
-    names = {"mean_exposure_knot", "variance_exposure_knot"} & set(fit.data["posterior"].coords)
+    names = {"mean_exposure_knot", "variance_exposure_knot"} & set(
+        fit.data["posterior"].coords
+    )
     return np.unique([knot for name in names for knot in _knots(fit, name)])
 
 
 def size_atoms(fit: Fit) -> Floats:
     """Exposures (noise sds) that many items share, which the term in exposure has by themselves."""
     coords = fit.data["posterior"].coords
-    return coords["exposure_atom"].to_numpy() if "exposure_atom" in coords else np.empty(0)
+    return (
+        coords["exposure_atom"].to_numpy() if "exposure_atom" in coords else np.empty(0)
+    )
 
 
 def _draws(fit: Fit, name: str) -> Floats:
     """A posterior variable with chains one after the other."""
-    return fit._once(name, lambda: np.concatenate(fit.data["posterior"][name].to_numpy()))
+    return fit._once(
+        name, lambda: np.concatenate(fit.data["posterior"][name].to_numpy())
+    )
 
 
 def _knots(fit: Fit, dim: str) -> Floats:
@@ -142,18 +155,30 @@ def _knots(fit: Fit, dim: str) -> Floats:
 
 
 def _curve(
-    fit: Fit, curve: str, name: str, score: Floats, group: Any, exposure: Any, reduce: Reduce
+    fit: Fit,
+    curve: str,
+    name: str,
+    score: Floats,
+    group: Any,
+    exposure: Any,
+    reduce: Reduce,
 ) -> Floats:
     """Draws of one curve, called `name` in the posterior, with all its terms."""
-    posterior, shared = fit.data["posterior"], _draws(fit, name)
+    posterior = fit.data["posterior"]
+    shared = _draws(fit, name)
     basis = spline_matrix(place_of(fit, curve, score), _knots(fit, f"{curve}_knot"))
     total = reduce(shared) @ basis.T
     if group is not None:
         for label, items in pd.Series(score).groupby(np.asarray(group)).indices.items():
-            total[:, items] = reduce(_of_group(fit, curve, name, str(label))) @ basis[items].T
-    terms = {f"{name}_of_atom": atom_of(fit, score)[:, None] == np.arange(len(fit.atoms)) + 1}
+            total[:, items] = (
+                reduce(_of_group(fit, curve, name, str(label))) @ basis[items].T
+            )
+    terms = {
+        f"{name}_of_atom": atom_of(fit, score)[:, None] == np.arange(len(fit.atoms)) + 1
+    }
     if exposure is not None and f"{name}_by_exposure" in posterior:
-        knots, sizes = _knots(fit, f"{curve}_exposure_knot"), np.asarray(exposure, dtype=float)
+        knots = _knots(fit, f"{curve}_exposure_knot")
+        sizes = np.asarray(exposure, dtype=float)
         with np.errstate(divide="ignore"):  # exposure 0 counts as the smallest exposure
             log_size = np.clip(np.log(sizes), knots[0], knots[-1])
         is_atom = np.abs(sizes[:, None] / size_atoms(fit) - 1.0) < SIZE_WIDTH
@@ -173,7 +198,9 @@ def _of_group(fit: Fit, curve: str, name: str, label: str) -> Floats:
     for grouping, level in zip(fit.groupings, levels, strict=True):
         known = fit.groupings[grouping]
         if level in known:
-            total += _draws(fit, f"{name}_of_{grouping}")[:, known.index(level)] - shared
+            total += (
+                _draws(fit, f"{name}_of_{grouping}")[:, known.index(level)] - shared
+            )
         elif level != MARK and f"{curve}_group_functions" in fit.data["constant_data"]:
             total += _new_deviation(fit, curve, name, grouping, level)
     if curve == "mean" and fit.prior.monotone:
@@ -181,15 +208,25 @@ def _of_group(fit: Fit, curve: str, name: str, label: str) -> Floats:
     return total
 
 
-def _new_deviation(fit: Fit, curve: str, name: str, grouping: str, level: str) -> Floats:
+def _new_deviation(
+    fit: Fit, curve: str, name: str, grouping: str, level: str
+) -> Floats:
     """Deviations of an unknown level at the knots, (draws, k), from their prior."""
     functions = fit.data["constant_data"][f"{curve}_group_functions"]
     kinds = functions[f"{curve}_group_function"].to_numpy()
     of_grouping = np.char.startswith(kinds.astype(str), f"{grouping}_")
-    sd = np.stack([_draws(fit, f"{name}_{kind}_sd") for kind in kinds[of_grouping]], axis=1)
-    place = list(fit.groupings).index(grouping)  # equal labels of two groupings are not alike
-    rng = np.random.default_rng([zlib.crc32(level.encode()), len(curve), *([place] * (place > 0))])
-    deviation = (sd * rng.normal(size=sd.shape)) @ functions.to_numpy()[:, of_grouping].T
+    sd = np.stack(
+        [_draws(fit, f"{name}_{kind}_sd") for kind in kinds[of_grouping]], axis=1
+    )
+    place = list(fit.groupings).index(
+        grouping
+    )  # equal labels of two groupings are not alike
+    rng = np.random.default_rng(
+        [zlib.crc32(level.encode()), len(curve), *([place] * (place > 0))]
+    )
+    deviation = (sd * rng.normal(size=sd.shape)) @ functions.to_numpy()[
+        :, of_grouping
+    ].T
     return np.asarray(deviation)
 
 
@@ -202,7 +239,8 @@ def _bin_effects(fit: Fit, name: str, score: Floats, reduce: Reduce) -> Floats |
     place = np.minimum(np.searchsorted(known, bins), len(known) - 1)
     effects = _draws(fit, f"{name}_of_bin")[:, place]
     for i in np.flatnonzero(known[place] != bins):
-        scale, rng = _draws(fit, f"{name}_bin_effect_sd"), np.random.default_rng(bins[i])
+        scale = _draws(fit, f"{name}_bin_effect_sd")
+        rng = np.random.default_rng(bins[i])
         effects[:, i] = scale * rng.normal(size=len(scale))
     return np.asarray(reduce(effects)[:, code])
 
@@ -211,28 +249,38 @@ class Extrapolation:
     """Counts scores far outside those of a fit, batch by batch; `what` of them, with the verb."""
 
     def __init__(self, fit: Fit, what: str = "items have scores") -> None:
-        self._fit, self._what, self._total, self._far = fit, what, 0, 0
+        self._fit = fit
+        self._what = what
+        self._total = 0
+        self._far = 0
         self._outer = np.array([np.inf, -np.inf])  # of the scores that are far
         self._range = self._allowed = np.array([-np.inf, np.inf])
         bins = fit.data.children.get("constant_data")
         if bins is None or "score_min" not in bins:  # curves without a range of scores
             return
         not_atoms = atom_of(fit, bins["score"].to_numpy()) == 0
-        low, high = (bins[name].to_numpy()[not_atoms] for name in ("score_min", "score_max"))
+        low, high = (
+            bins[name].to_numpy()[not_atoms] for name in ("score_min", "score_max")
+        )
         self._range = np.array([low.min(), high.max()])
         # ranks end at the fit's scores, so distances are measured on the scores' own scale
         scale = fit.axis("mean").local
         ends = scale.checked(self._range)
-        self._allowed = scale.score(ends + _MARGIN * np.ptp(ends) * np.array([-1.0, 1.0]))
+        self._allowed = scale.score(
+            ends + _MARGIN * np.ptp(ends) * np.array([-1.0, 1.0])
+        )
 
-    def count(self, score: ArrayLike, highest: ArrayLike | None = None) -> "Extrapolation":
+    def count(
+        self, score: ArrayLike, highest: ArrayLike | None = None
+    ) -> "Extrapolation":
         """Count further scores, or ranges of scores."""
         low = np.asarray(score, dtype=float)
         high = low if highest is None else np.asarray(highest, dtype=float)
         outside = (low < self._allowed[0]) | (high > self._allowed[1])
         if outside.any():  # the fit knows its atoms, however far they are
             outside &= atom_of(self._fit, np.where(low == high, low, np.nan)) == 0
-        self._total, self._far = self._total + low.size, self._far + int(outside.sum())
+        self._total = self._total + low.size
+        self._far = self._far + int(outside.sum())
         self._outer[0] = low.min(where=outside, initial=self._outer[0])
         self._outer[1] = high.max(where=outside, initial=self._outer[1])
         return self
@@ -241,10 +289,14 @@ class Extrapolation:
         """Return the warning's text; None if no scores are far."""
         if not self._far:
             return None
-        rule = "the curves continue as straight lines there, kept between 1e-100 and 1e100"
+        rule = (
+            "the curves continue as straight lines there, kept between 1e-100 and 1e100"
+        )
         if {self._fit.prior.mean.scale, self._fit.prior.variance.scale} == {RANK}:
             rule = "they count as the outermost scores of the fit"
-        least, most, low, high = (f"{score:.6g}" for score in (*self._outer, *self._range))
+        least, most, low, high = (
+            f"{score:.6g}" for score in (*self._outer, *self._range)
+        )
         span = least if least == most else f"{least} to {most}"
         return (
             f"{self._far:,} of {self._total:,} {self._what} {_FAR} ({low} to {high}; these: "
@@ -267,7 +319,10 @@ def extrapolation_reported() -> Iterator[None]:
 
 
 def warn_of_extrapolation(
-    fit: Fit, score: ArrayLike, what: str = "items have scores", highest: ArrayLike | None = None
+    fit: Fit,
+    score: ArrayLike,
+    what: str = "items have scores",
+    highest: ArrayLike | None = None,
 ) -> None:
     """Warn of scores (or ranges) far outside those of a fit; `what` includes the verb."""
     Extrapolation(fit, what).count(score, highest).warn()
@@ -277,4 +332,6 @@ def warn_of_extrapolated_bins(fit: Fit, stats: Statistics) -> None:
     """Warn of bins with scores far outside those of a fit."""
     low, high = (stats.data[name].to_numpy() for name in ("score_min", "score_max"))
     filled = ~np.isnan(low)  # bins without items have no scores
-    warn_of_extrapolation(fit, low[filled], "bins of the statistics hold scores", high[filled])
+    warn_of_extrapolation(
+        fit, low[filled], "bins of the statistics hold scores", high[filled]
+    )

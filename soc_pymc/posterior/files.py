@@ -20,7 +20,9 @@ from .prior_build import fit_digest, table_of
 
 _MOST_BYTES = 10_000_000
 _LEVELS = 0.05, 0.95  # quantiles whose errors are stated
-_PROBES, _FAR = 500, 0.1  # simulated items, and an error in posterior sd that is too large
+# simulated items, and an error in posterior sd that is too large
+_PROBES = 500
+_FAR = 0.1
 _MOST_ITEMS = 0.99  # share of them whose errors must be smaller
 _TIMES = (0.25, 1.0, 4.0, 16.0)  # sizes of these items, in those of their bins
 
@@ -66,20 +68,30 @@ def export_prior(fit: Fit, path: str | os.PathLike[str]) -> Path:
         size = temporary.stat().st_size
         if size > _MOST_BYTES:
             what = f"{size / 1e6:.1f} MB in {meta['cells']:,} cells, more than 10 MB"
-            remedy = ", or write *.parquet, which is smaller" if writer is _write_json else ""
+            remedy = (
+                ", or write *.parquet, which is smaller"
+                if writer is _write_json
+                else ""
+            )
             remedy = f"pool groups or leave out the term in exposure{remedy}"
             raise FitError(f"the table would be of {what}: {remedy}")
     return target
 
 
-def _write_json(meta: dict[str, Any], columns: dict[str, NDArray[Any]], path: Path) -> None:
+def _write_json(
+    meta: dict[str, Any], columns: dict[str, NDArray[Any]], path: Path
+) -> None:
     # the shortest digits from which a number is read back exactly
-    nodes = {name: [json.loads(str(v)) for v in values] for name, values in columns.items()}
+    nodes = {
+        name: [json.loads(str(v)) for v in values] for name, values in columns.items()
+    }
     content = {"meta": meta, "nodes": nodes}
     path.write_text(json.dumps(content, separators=(",", ":"), allow_nan=False))
 
 
-def _write_parquet(meta: dict[str, Any], columns: dict[str, NDArray[Any]], path: Path) -> None:
+def _write_parquet(
+    meta: dict[str, Any], columns: dict[str, NDArray[Any]], path: Path
+) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -88,7 +100,10 @@ def _write_parquet(meta: dict[str, Any], columns: dict[str, NDArray[Any]], path:
     table = pa.table({**columns, "fit": digest})
     table = table.replace_schema_metadata({"soc_pymc_prior": json.dumps(meta)})
     split = [name for name, values in columns.items() if values.dtype.kind == "f"]
-    options = {"use_dictionary": ["cell", "node", "wide", "fit"], "use_byte_stream_split": split}
+    options = {
+        "use_dictionary": ["cell", "node", "wide", "fit"],
+        "use_byte_stream_split": split,
+    }
     pq.write_table(table, path, compression="zstd", **options)
 
 
@@ -98,8 +113,12 @@ def described(fit: Fit) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     def make() -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         table = table_of(fit)
         parts = [table.nodes(label) for label in fit.groups or [""]]
-        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        columns = {k: x for k, x in columns.items() if not k.startswith("way_") or x.any()}
+        columns = {
+            name: np.concatenate([part[name] for part in parts]) for name in parts[0]
+        }
+        columns = {
+            k: x for k, x in columns.items() if not k.startswith("way_") or x.any()
+        }
         is_first = columns["node"] == 0
         columns["cell"] = np.cumsum(is_first, dtype=np.int32) - np.int32(1)
         meta = dict(table.meta) | {
@@ -117,19 +136,28 @@ def described(fit: Fit) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 def _errors(fit: Fit, table: PriorTable) -> dict[str, float]:
     """Largest errors in posterior sd, of items simulated from the fit that are not flagged."""
-    posterior, rng = posterior_of(fit), np.random.default_rng(0)
-    outcome, bins = posterior.outcome, fit.data["constant_data"]
+    posterior = posterior_of(fit)
+    rng = np.random.default_rng(0)
+    outcome = posterior.outcome
+    bins = fit.data["constant_data"]
     n = bins["n_items"].to_numpy()
     probes = rng.choice(len(n), _PROBES, p=n / n.sum())
     size = bins[outcome.size].to_numpy() / (n if outcome.sizes_add else 1.0)
     size = size[probes] * rng.choice(_TIMES, _PROBES)
     size = np.where(size < 1.0, size, np.round(size))  # trials are whole
-    columns: dict[str, Any] = {"score": bins["score"].to_numpy()[probes], outcome.size: size}
-    columns[outcome.observed] = np.zeros(_PROBES)  # without outcomes, sizes would not count
+    columns: dict[str, Any] = {
+        "score": bins["score"].to_numpy()[probes],
+        outcome.size: size,
+    }
+    columns[outcome.observed] = np.zeros(
+        _PROBES
+    )  # without outcomes, sizes would not count
     if fit.groups:
         columns["group"] = rng.choice(np.array(fit.groups, dtype=object), _PROBES)
     drawn = posterior.simulate(columns, rng)
-    columns[outcome.observed] = drawn[rng.integers(len(drawn), size=_PROBES), np.arange(_PROBES)]
+    columns[outcome.observed] = drawn[
+        rng.integers(len(drawn), size=_PROBES), np.arange(_PROBES)
+    ]
     exact = posterior.scorer(_LEVELS, "all")(columns)
     rows, flagged = posterior_rows(table, posterior.items(columns), _LEVELS)
     errors = {
@@ -137,7 +165,9 @@ def _errors(fit: Fit, table: PriorTable) -> dict[str, float]:
         for k, name in ((0, "mean"), (1, "sd"), (3, "lower"), (4, "upper"))
     }
     for name, error in errors.items():
-        bound = float(np.quantile(np.append(np.nan_to_num(error, nan=np.inf), 0.0), _MOST_ITEMS))
+        bound = float(
+            np.quantile(np.append(np.nan_to_num(error, nan=np.inf), 0.0), _MOST_ITEMS)
+        )
         if bound > _FAR:
             distance = f"its {name} is {bound:.2g} posterior sd from that of every draw"
             items = f"at the {_MOST_ITEMS:.0%} point of {_PROBES:,} simulated items"

@@ -13,7 +13,9 @@ class _Rule(NamedTuple):
     """Gauss rules of n sets of draws with mean 0 and variance 1."""
 
     nodes: Floats  # (n, K)
-    lagrange: Floats  # (n, K, K): coefficients of the powers in the polynomial of each node
+    lagrange: (
+        Floats  # (n, K, K): coefficients of the powers in the polynomial of each node
+    )
     powers: Floats  # (n, K, draws): of the draws
 
 
@@ -23,18 +25,23 @@ def gauss_rules(location: Floats, dispersion: Floats, number: int) -> Floats:
     Averages are exact for polynomials of degree 2K - 1 in the first curve, and for products of
     degree K - 1 in each. Weights sum to 1 and may be negative.
     """
-    centre, level = (draws.mean(axis=1, keepdims=True) for draws in (location, dispersion))
+    centre, level = (
+        draws.mean(axis=1, keepdims=True) for draws in (location, dispersion)
+    )
     x, sd = _standardised(location - centre, np.abs(centre))
     z = dispersion - level
     slope = _means(x, z)
     z, remaining_sd = _standardised(z - slope * x, 1.0 + np.abs(level))  # a logarithm
-    first, second = _rule(x, number), _rule(z, number)
+    first = _rule(x, number)
+    second = _rule(z, number)
     mixed = first.powers @ second.powers.swapaxes(1, 2) / x.shape[1]
     weight = first.lagrange.swapaxes(1, 2) @ mixed @ second.lagrange
     locations = np.broadcast_to((centre + sd * first.nodes)[:, :, None], weight.shape)
     along = (level + slope * first.nodes)[:, :, None]
     dispersions = along + (remaining_sd * second.nodes)[:, None]
-    return np.stack([weight, locations, dispersions], axis=1).reshape(len(x), 3, number**2)
+    return np.stack([weight, locations, dispersions], axis=1).reshape(
+        len(x), 3, number**2
+    )
 
 
 def _means(first: Floats, second: Floats) -> Floats:

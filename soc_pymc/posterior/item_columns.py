@@ -45,15 +45,23 @@ class ThetaMixture:
 
     a: Floats  # (K, n): conjugate parameters, shape and rate or mean and variance
     b: Floats
-    weight: Floats | None = None  # (K, n), with sum 1 over the components; None for equal weights
-    zero: Floats | None = None  # (n,): share of theta that is 0 and none of the members; None: 0
+    weight: Floats | None = (
+        None  # (K, n), with sum 1 over the components; None for equal weights
+    )
+    zero: Floats | None = (
+        None  # (n,): share of theta that is 0 and none of the members; None: 0
+    )
 
     def average(self, values: Floats, at_zero: Floats | float = 0.0) -> Floats:
         """Mean of `values` (K, n) of the components and of those where theta is 0, shape (n,)."""
         if self.weight is None:
             return np.asarray(values.mean(axis=0))
         total = np.asarray(np.einsum("kn,kn->n", self.weight, values))
-        return total if self.zero is None else (1.0 - self.zero) * total + self.zero * at_zero
+        return (
+            total
+            if self.zero is None
+            else (1.0 - self.zero) * total + self.zero * at_zero
+        )
 
     def listed(self, family: Family) -> "ThetaMixture":
         """Append theta = 0 as a last component, so near 0 that no outcome can tell."""
@@ -87,18 +95,25 @@ def in_chunks(
     return np.concatenate(list(rows), axis=-1)
 
 
-def posterior_roles(fit: Fit, items: Items, check: Rule = check_outcomes) -> dict[str, str]:
+def posterior_roles(
+    fit: Fit, items: Items, check: Rule = check_outcomes
+) -> dict[str, str]:
     """Columns of score, outcome, size and the fit's groups, in this order, of checked items."""
     check(items, "items")
-    roles, items_outcome = items.roles, OUTCOMES[items.kind]
+    roles = items.roles
+    items_outcome = OUTCOMES[items.kind]
     outcome = family_of(fit.prior).outcome
     if items_outcome is not outcome:
         kinds = outcome, items_outcome
         fitted, present = (f"{kind.observed}= and {kind.size}=" for kind in kinds)
         remedy = "give items of the kind that made the fit, or fit these"
-        raise ItemsError(f"the fit's items have {fitted}, these items have {present}: {remedy}")
+        raise ItemsError(
+            f"the fit's items have {fitted}, these items have {present}: {remedy}"
+        )
     if items.score is None and has_score(fit.data.attrs):
-        raise ItemsError("the fit's items have a score, and these have none: give them score=")
+        raise ItemsError(
+            "the fit's items have a score, and these have none: give them score="
+        )
     names = [role for role in outcome.bounds if role in roles]
     if fit.groups:
         remedy = "the items name no column of groups: give them group="
@@ -111,14 +126,20 @@ def _check_groupings(
     fit: Fit, roles: Mapping[str, str], remedy: str, error: type[Exception]
 ) -> None:
     """Refuse other columns of groups than the fit's."""
-    known, columns = (tuple(group_roles(r).values()) for r in (roles_of(fit.data.attrs), roles))
+    known, columns = (
+        tuple(group_roles(r).values()) for r in (roles_of(fit.data.attrs), roles)
+    )
     if not columns:
-        raise error(f"the fit has curves for each of {len(fit.groups):,} groups, and {remedy}")
+        raise error(
+            f"the fit has curves for each of {len(fit.groups):,} groups, and {remedy}"
+        )
     swapped = columns != known and set(columns) == set(known)
     if known and (len(columns) != len(known) or swapped):
         fitted, present = (" and ".join(map(repr, names)) for names in (known, columns))
         remedy = f"give the items group={(known if len(known) > 1 else known[0])!r}"
-        raise error(f"the fit's groups come from {fitted}, and these from {present}: {remedy}")
+        raise error(
+            f"the fit's groups come from {fitted}, and these from {present}: {remedy}"
+        )
 
 
 def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:
@@ -127,15 +148,21 @@ def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:
     import pyarrow.compute as pc
 
     columns = {}
-    if levels := [table[name].cast(pa.string()) for name in group_roles(roles).values()]:
+    if levels := [
+        table[name].cast(pa.string()) for name in group_roles(roles).values()
+    ]:
         labels = pc.binary_join_element_wise(*levels, CROSS)
         columns["group"] = labels.to_pandas().to_numpy(dtype=object)
     for role, name in roles.items():
         if not is_group(role):
-            numbers = np.asarray(table[name].cast(pa.float64(), safe=False))  # null becomes NaN
+            numbers = np.asarray(
+                table[name].cast(pa.float64(), safe=False)
+            )  # null becomes NaN
             rule = bounds_of(role)
             columns[role] = near_whole(numbers) if rule and rule.whole else numbers
-            columns[role].flags.writeable = False  # as Arrow's arrays are, for one compilation
+            columns[
+                role
+            ].flags.writeable = False  # as Arrow's arrays are, for one compilation
     return columns
 
 
@@ -152,7 +179,9 @@ def read_items(
     posterior_roles(fit, items)
     read = replace(items, id=None, fold=None, cluster=None, date=None)
     with phase("checking items", enabled=is_shown(progress)):
-        table = arrow_table(items.source, list(dict.fromkeys([*read.roles.values(), *by])))
+        table = arrow_table(
+            items.source, list(dict.fromkeys([*read.roles.values(), *by]))
+        )
         check_types(read, table)
         columns = dict(columns_of(table, read.roles))
         refuse_invalid(columns, read)
@@ -164,9 +193,11 @@ def read_items(
 
 def refuse_invalid(columns: Columns, items: Items) -> None:
     """Refuse items, or a batch of them, if some are not valid or there are none."""
-    outcome, crossings = OUTCOMES[items.kind], max(len(group_roles(items.roles)) - 1, 0)
+    outcome = OUTCOMES[items.kind]
+    crossings = max(len(group_roles(items.roles)) - 1, 0)
     y, size = own_outcomes(outcome, {"score": columns["score"]})
-    y, size = columns.get(outcome.observed, y), columns.get(outcome.size, size)
+    y = columns.get(outcome.observed, y)
+    size = columns.get(outcome.size, size)
     if not (
         len(y)
         and outcome.validity.are_valid(columns["score"], y, size)
@@ -176,7 +207,9 @@ def refuse_invalid(columns: Columns, items: Items) -> None:
         )
     ):
         scan(items, progress=False)  # which says all that is wrong
-        raise ItemsError("some items are not valid, but were when they were read again: try again")
+        raise ItemsError(
+            "some items are not valid, but were when they were read again: try again"
+        )
 
 
 def check_groups(fit: Fit, stats: Statistics) -> None:

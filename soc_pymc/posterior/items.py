@@ -36,7 +36,9 @@ from .predictive import posterior_of
 from .prior_build import fit_digest
 
 _log = logging.getLogger(__name__)
-_BATCH, _BATCH_OF_FEW = 100_000, 1 << 18  # items per batch, with all draws and with few nodes
+# items per batch, with all draws and with few nodes
+_BATCH = 100_000
+_BATCH_OF_FEW = 1 << 18
 _WIDE = 32  # columns beyond which batches are smaller
 _COPIED = ("files", "ibis", "stream")  # kinds of tables that come back as new ones
 DRAWS = ("auto", "all")
@@ -111,20 +113,29 @@ def item_posteriors(
     OneOf(*DRAWS)(draws, "draws")
     target = "" if out is None else path_of(out, "out", ItemsError)
     posterior = posterior_of(fit)
-    roles, outcome = posterior_roles(fit, items, check_items), posterior.outcome
+    roles = posterior_roles(fit, items, check_items)
+    outcome = posterior.outcome
     if fit.prior.exposure is not None and outcome.size not in roles:
         remedy = f"give the items {outcome.size}= too, expected ones if nothing is observed yet"
-        raise FitError(f"theta depends on the {outcome.words.size} in this fit: {remedy}")
+        raise FitError(
+            f"theta depends on the {outcome.words.size} in this fit: {remedy}"
+        )
     _log.debug("scoring %r with draws=%r", items, draws)
     group = items.group if fit.groups else None
     items = replace(items, group=group, id=None, fold=None, cluster=None, date=None)
     names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, probs)]
     names += [P_ZERO] * fit.prior.zero
-    batch, scorer = _BATCH_OF_FEW if draws == "auto" else _BATCH, posterior.scorer(probs, draws)
+    batch = _BATCH_OF_FEW if draws == "auto" else _BATCH
+    scorer = posterior.scorer(probs, draws)
     scoring = _Scoring(items, names, scorer, batch, target, Extrapolation(fit))
     try:
         if is_folder(target):
-            made_by = {"quantiles": probs, "draws": draws, "roles": roles, "fit": fit_digest(fit)}
+            made_by = {
+                "quantiles": probs,
+                "draws": draws,
+                "roles": roles,
+                "fit": fit_digest(fit),
+            }
             return scoring.to_folder(made_by, progress)
         return scoring.to_one_table(progress)
     finally:  # after an error too, because finished files of a folder are not scored again
@@ -133,12 +144,16 @@ def item_posteriors(
 
 def probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
     """Checked probabilities of quantiles."""
-    if isinstance(quantiles, str | bytes | Mapping) or not isinstance(quantiles, Iterable):
+    if isinstance(quantiles, str | bytes | Mapping) or not isinstance(
+        quantiles, Iterable
+    ):
         rule = "a list of numbers between 0 and 1, such as (0.05, 0.95)"
         raise FitError(f"quantiles={shown(quantiles)} must be {rule}")
     probs = tuple(PROBABILITY(p, "one of quantiles") for p in quantiles)
     if len({quantile_name(p) for p in probs}) < len(probs):
-        raise FitError(f"quantiles={shown(probs)}: two of them are the same, leave one out")
+        raise FitError(
+            f"quantiles={shown(probs)}: two of them are the same, leave one out"
+        )
     return probs
 
 
@@ -153,21 +168,31 @@ class _Scoring:
     out: str  # file or folder; "" for a table in memory
     far: Extrapolation  # counts scores far outside those of the fit
     lock: threading.Lock = field(default_factory=threading.Lock)  # for counts
-    stop: threading.Event = field(default_factory=threading.Event)  # after an error elsewhere
+    stop: threading.Event = field(
+        default_factory=threading.Event
+    )  # after an error elsewhere
 
     def to_one_table(self, progress: bool | None) -> Any:
         """Score the items to a table, or to one file."""
-        table, files = self._checked_table(), self._files() if self.out else []
+        table = self._checked_table()
+        files = self._files() if self.out else []
         with sources.readable(self.items.source):
             total = sources.count_of(table) if is_shown(progress) else None
-        with phase("item posteriors", total=total, unit="items", enabled=progress) as running:
+        with phase(
+            "item posteriors", total=total, unit="items", enabled=progress
+        ) as running:
             scored = self._batches(table, running)
-            return _write(scored, files[0][1], self.names) if files else self._attached(scored)
+            return (
+                _write(scored, files[0][1], self.names)
+                if files
+                else self._attached(scored)
+            )
 
     def to_folder(self, made_by: Mapping[str, Any], progress: bool | None) -> Path:
         """Score each file of items to a file in a folder, except finished ones, several at once."""
         self._checked_table(hold=False)
-        files, folder = self._files(), Path(self.out)
+        files = self._files()
+        folder = Path(self.out)
         folder.mkdir(parents=True, exist_ok=True)
         records = [(path, target, _record(made_by, path)) for path, target in files]
         todo = [file for file in records if not _is_finished(*file[1:])]
@@ -177,32 +202,51 @@ class _Scoring:
                 path, target, record = file
                 part = replace(self, items=replace(self.items, source=path))
                 try:
-                    _write(part._batches(part._table(), running), target, self.names, record)
+                    _write(
+                        part._batches(part._table(), running),
+                        target,
+                        self.names,
+                        record,
+                    )
                 except (ItemsError, FitError) as error:
                     text = str(error)
-                    raise type(error)(text if path in text else f"{path}: {text}") from error
+                    raise type(error)(
+                        text if path in text else f"{path}: {text}"
+                    ) from error
 
-            for done, _ in enumerate(chain([None], ordered_map(score, todo, 0, self.stop))):
+            for done, _ in enumerate(
+                chain([None], ordered_map(score, todo, 0, self.stop))
+            ):
                 unchanged = len(files) - len(todo)
-                running.note(f"{done} of {len(todo)} files scored, {unchanged} kept as they are")
+                running.note(
+                    f"{done} of {len(todo)} files scored, {unchanged} kept as they are"
+                )
         return folder
 
     def _table(self, hold: bool = True) -> Any:
         """Ibis table or `Rows` of the items, with the constant score of those without one."""
-        source, columns = self.items.source, list(self.items.roles.values())
+        source = self.items.source
+        columns = list(self.items.roles.values())
         if not self.out and sources.kind_of(source) not in _COPIED:
             return sources.opened(source, columns)  # others are copied with all columns
-        all_columns = None if self.items.score else [*sources.column_names(source), NO_SCORE]
+        all_columns = (
+            None if self.items.score else [*sources.column_names(source), NO_SCORE]
+        )
         return sources.opened(source, all_columns, hold)
 
     def _checked_table(self, hold: bool = True) -> Any:
         """The table, after a check of its columns and of the new names."""
-        source, table = self.items.source, self._table(hold)
-        sources.chosen(table.columns, list(self.items.roles.values()))  # refuses missing columns
+        source = self.items.source
+        table = self._table(hold)
+        sources.chosen(
+            table.columns, list(self.items.roles.values())
+        )  # refuses missing columns
         with sources.readable(source):
             check_types(self.items, table)
         column_names = set(table.columns)
-        if not self.out and sources.kind_of(source) not in _COPIED:  # some alone are opened
+        if (
+            not self.out and sources.kind_of(source) not in _COPIED
+        ):  # some alone are opened
             column_names.update(sources.column_names(source))
         if clash := [name for name in self.names if name in column_names]:
             remedy = "rename or drop them, or ask for other quantiles"
@@ -226,7 +270,8 @@ class _Scoring:
             names = [*batch.schema.names, *self.names]
             return pa.RecordBatch.from_arrays([*batch.columns, *added], names=names)
 
-        size, empty = self.batch * _WIDE // max(_WIDE, len(table.columns)), True
+        size = self.batch * _WIDE // max(_WIDE, len(table.columns))
+        empty = True
         parts = sources.batches(table, size=size, source=self.items.source)
         for batch in ordered_map(scored, parts):
             empty = False
@@ -240,23 +285,32 @@ class _Scoring:
         """The user's table, or all else as an Arrow table, with the new columns."""
         import pyarrow as pa
 
-        source, table = self.items.source, pa.Table.from_batches(list(scored))
+        source = self.items.source
+        table = pa.Table.from_batches(list(scored))
         kind = sources.kind_of(source)
         if kind in _COPIED:
             return sources.open_table(table) if kind == "ibis" else table
         if kind == "arrow":
-            return reduce(lambda t, name: t.append_column(name, table[name]), self.names, source)
+            return reduce(
+                lambda t, name: t.append_column(name, table[name]), self.names, source
+            )
         if kind == "pandas":
-            return source.assign(**{name: table[name].to_numpy() for name in self.names})
+            return source.assign(
+                **{name: table[name].to_numpy() for name in self.names}
+            )
         import polars as pl
 
         return source.hstack(pl.DataFrame(table.select(self.names)))
 
     def _files(self) -> list[tuple[Any, Path]]:
         """Each source with the file for its posteriors, which must not be a file of items."""
-        source, target, refusal = self.items.source, Path(self.out), ""
+        source = self.items.source
+        target = Path(self.out)
+        refusal = ""
         paths = sources.paths_of(source) if sources.kind_of(source) == "files" else []
-        files = [(path, target / _ENDINGS.sub("", os.path.basename(path))) for path in paths]
+        files = [
+            (path, target / _ENDINGS.sub("", os.path.basename(path))) for path in paths
+        ]
         files = [(path, file.with_name(f"{file.name}.parquet")) for path, file in files]
         if not is_folder(self.out):
             files = [(source, target)]
@@ -268,13 +322,18 @@ class _Scoring:
             refusal = " is a folder, and the items are not files: name a file *.parquet"
         if refusal:
             raise ItemsError(f"out={self.out!r}{refusal}")
-        real_paths, sources_of = {os.path.realpath(path) for path in paths}, dict[str, Any]()
+        real_paths = {os.path.realpath(path) for path in paths}
+        sources_of = dict[str, Any]()
         for path, target in files:
             if (key := target.name.lower()) in sources_of:
                 clash = f"{sources_of[key]} and {path} would both be scored to {target}"
-                raise ItemsError(f"{clash}: name them differently, or score them to two folders")
+                raise ItemsError(
+                    f"{clash}: name them differently, or score them to two folders"
+                )
             if os.path.realpath(target) in real_paths:
-                raise ItemsError(f"{target} holds the items: give another name or folder to out=")
+                raise ItemsError(
+                    f"{target} holds the items: give another name or folder to out="
+                )
             sources_of[key] = path
         return files
 
@@ -308,7 +367,9 @@ def _is_finished(target: Path, record: str) -> bool:
     return True
 
 
-def _write(scored: Iterator[Any], target: Path, names: Sequence[str], record: str = "") -> Path:
+def _write(
+    scored: Iterator[Any], target: Path, names: Sequence[str], record: str = ""
+) -> Path:
     """Write record batches (at least one) to one Parquet file, atomically, with a record."""
     import pyarrow.parquet as pq
 

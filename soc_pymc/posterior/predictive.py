@@ -21,15 +21,27 @@ from ..families.family import family_of
 from ..families.priors import COMPONENTS
 from ..families.row_sums import MEAN_ONLY
 from ..inference.results import FIT, Fit
-from .curves import atom_of, average_curves, chosen, curve_draws, items_at_once, place_of
+from .curves import (
+    atom_of,
+    average_curves,
+    chosen,
+    curve_draws,
+    items_at_once,
+    place_of,
+)
 from .item_columns import Columns, Scorer, ThetaMixture, in_chunks, own_outcomes, select
 from .prior_build import table_of, why_no_table
 from .weights import BinWeights, SmoothWeights, smooth_weights
 
 # points along each axis of a mesh of 1, 2 or 3 (score, size, outcome), and least number of items
-_POINTS, _LEAST_ITEMS = (0, 20, 20, 12), 80
-_TINY, _SMALL = 1e-300, 1e-4  # least size, and least quantile as a share of the mean
-_SAMPLE, _WITHIN = 40, 0.02  # items that prove a mesh; error allowed, in widths of the interval
+_POINTS = (0, 20, 20, 12)
+_LEAST_ITEMS = 80
+# least size, and least quantile as a share of the mean
+_TINY = 1e-300
+_SMALL = 1e-4
+# items that prove a mesh; error allowed, in widths of the interval
+_SAMPLE = 40
+_WITHIN = 0.02
 _AT_ONCE = 4_000_000  # numbers in one array of draws x items x components
 
 _Pair = tuple[Floats, Floats]
@@ -43,7 +55,8 @@ class Posterior:
     """
 
     def __init__(self, fit: Fit) -> None:
-        self.fit, self.family = fit, family_of(fit.prior)
+        self.fit = fit
+        self.family = family_of(fit.prior)
         self.outcome = self.family.outcome
         self._weights: BinWeights | SmoothWeights | None = None
         if fit.prior.gridded:
@@ -62,7 +75,9 @@ class Posterior:
         """Variables of `calibration_curves`, (draws, n); of single trials the mean alone."""
         if self._weights:
             columns = {"score": score, "group": group, self.outcome.size: exposure}
-            known = {role: np.asarray(v) for role, v in columns.items() if v is not None}
+            known = {
+                role: np.asarray(v) for role, v in columns.items() if v is not None
+            }
             return self._weights.curves(known, draws)
         curves = curve_draws(self.fit, score, group, exposure, chosen(draws))
         variables = self.family.curve_variables(*curves)
@@ -72,7 +87,9 @@ class Posterior:
     def log_density(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """Log density (probability) of the outcomes given score and size, (draws, n)."""
         outcomes = own_outcomes(self.outcome, columns)
-        log_density = np.asarray(self.family.log_density(*outcomes, *self._prior(columns, draws)))
+        log_density = np.asarray(
+            self.family.log_density(*outcomes, *self._prior(columns, draws))
+        )
         if self._weights is None:
             return log_density
         top = log_density.max(axis=0)
@@ -82,7 +99,9 @@ class Posterior:
     def cdf_by_draw(self, columns: Columns, draws: Ints | None) -> Floats:
         """P(Y < y) and P(Y <= y) under some draws of the curves, (2, draws, n)."""
         outcomes = own_outcomes(self.outcome, columns)
-        ends = np.stack(self.family.cdf_interval(*outcomes, *self._prior(columns, draws)))
+        ends = np.stack(
+            self.family.cdf_interval(*outcomes, *self._prior(columns, draws))
+        )
         return self._by_draw(columns, draws, ends)
 
     def simulate(
@@ -96,14 +115,19 @@ class Posterior:
 
         Given places among the draws, `drawn_by` (n,), each item has an outcome of one draw, (n,).
         """
-        before, shape = self._before(columns), (self._number(draws), len(columns["score"]))
+        before = self._before(columns)
+        shape = (self._number(draws), len(columns["score"]))
         uniform = rng.random(shape) if self._weights else np.empty(0)
         curves = self.family.to_curves(*self.theta_given(before, draws, uniform))
         if drawn_by is not None:
             curves = tuple(curve[drawn_by, np.arange(shape[1])] for curve in curves)
-        return np.asarray(self.family.simulate(*curves, columns[self.outcome.size], rng))
+        return np.asarray(
+            self.family.simulate(*curves, columns[self.outcome.size], rng)
+        )
 
-    def theta_given(self, columns: Columns, draws: Ints | None, uniform: Floats) -> _Pair:
+    def theta_given(
+        self, columns: Columns, draws: Ints | None, uniform: Floats
+    ) -> _Pair:
         """Conjugate parameters of theta under some draws of the curves, each (draws, n).
 
         Under a mixture `uniform` (draws, n) draws one component of the posterior for each.
@@ -143,13 +167,20 @@ class Posterior:
             return self.family.to_curves(a.T, b.T)
         terms = columns.get("group"), columns.get(self.outcome.size)
         curves = curve_draws(self.fit, columns["score"], *terms, chosen(draws))
-        return self.family.widened(*curves, columns["spread"]) if "spread" in columns else curves
+        return (
+            self.family.widened(*curves, columns["spread"])
+            if "spread" in columns
+            else curves
+        )
 
-    def _updated(self, columns: Columns, draws: Ints | None = None) -> tuple[_Pair, Floats]:
+    def _updated(
+        self, columns: Columns, draws: Ints | None = None
+    ) -> tuple[_Pair, Floats]:
         """Conjugate parameters of the members given the outcome; their relative densities of it."""
         if self.outcome.observed in columns:
             self._refuse_mean_only()
-        curves, outcomes = self._prior(columns, draws), own_outcomes(self.outcome, columns)
+        curves = self._prior(columns, draws)
+        outcomes = own_outcomes(self.outcome, columns)
         theta = self.family.update(*self.family.to_parameters(*curves), *outcomes)
         if self._weights is None:
             return theta, np.empty(0)
@@ -175,7 +206,9 @@ class Posterior:
             out[..., items] = sums.transpose(2, 1, 0)
         return out
 
-    def _blocks(self, columns: Columns, draws: Ints | None) -> Iterator[tuple[slice, NDArray[Any]]]:
+    def _blocks(
+        self, columns: Columns, draws: Ints | None
+    ) -> Iterator[tuple[slice, NDArray[Any]]]:
         """Items, with the components' weights under draws, (draws, items, R)."""
         assert self._weights is not None
         draws = np.arange(self._number(None)) if draws is None else draws
@@ -203,8 +236,11 @@ class Posterior:
             return ThetaMixture(a, b)
         weight = np.empty_like(density)  # given the outcomes, averaged over draws
         for items, weights in self._blocks(columns, None):
-            by_item, p = weights.transpose(1, 0, 2), density[:, items].T.astype(weights.dtype)
-            inverse = 1.0 / np.maximum(by_item @ p[..., None], np.finfo(weights.dtype).tiny)
+            by_item = weights.transpose(1, 0, 2)
+            p = density[:, items].T.astype(weights.dtype)
+            inverse = 1.0 / np.maximum(
+                by_item @ p[..., None], np.finfo(weights.dtype).tiny
+            )
             inverse /= len(weights)
             weight[:, items] = (p * (inverse.transpose(0, 2, 1) @ by_item)[:, 0]).T
         weight /= weight.sum(axis=0)
@@ -218,7 +254,9 @@ class Posterior:
         outcomes = own_outcomes(self.outcome, columns)
         return self.further_cdf_interval(self._before(columns), *outcomes)
 
-    def further_cdf_interval(self, columns: Columns, outcome: Floats, size: Floats) -> _Pair:
+    def further_cdf_interval(
+        self, columns: Columns, outcome: Floats, size: Floats
+    ) -> _Pair:
         """`cdf_interval` of further outcomes with sizes, each (n,), given those in `columns`."""
         ends = np.empty((2, len(outcome)))
         for items, mixture in self._thetas(columns):
@@ -254,7 +292,8 @@ class Posterior:
         if not why_no_table(self.fit):
             before = self.items(self._before(columns))
             for part, theta in prior_table.posterior_nodes(table_of(self.fit), before):
-                weight, curves = theta.weight, self.family.to_curves(theta.a, theta.b)
+                weight = theta.weight
+                curves = self.family.to_curves(theta.a, theta.b)
                 if theta.zero is not None:  # the last component
                     weight = (1.0 - theta.zero) * weight
                     weight[-1] = theta.zero
@@ -265,7 +304,8 @@ class Posterior:
                 ends = partial(self.family.cdf_interval, *known)
                 values = summarized(log_density, ends, weight, theta.ways)
                 out[:, part] = np.where(theta.flagged, np.nan, values)
-        by_draws, step = np.flatnonzero(np.isnan(out).any(axis=0)), items_at_once(self.fit)
+        by_draws = np.flatnonzero(np.isnan(out).any(axis=0))
+        step = items_at_once(self.fit)
         for start in range(0, len(by_draws), step):
             chunk = by_draws[start : start + step]
             items = select(columns, chunk)
@@ -278,7 +318,8 @@ class Posterior:
 
     def _thetas(self, columns: Columns) -> Iterator[tuple[Ints, ThetaMixture]]:
         """Theta of items by the table, part by part; over all draws if flagged, with an outcome."""
-        closely, has_table = self.outcome.observed in columns, not why_no_table(self.fit)
+        closely = self.outcome.observed in columns
+        has_table = not why_no_table(self.fit)
         columns = {name: values for name, values in columns.items() if name != "spread"}
         flagged = np.full(len(columns["score"]), closely or not has_table)
         if has_table:
@@ -286,7 +327,8 @@ class Posterior:
             for part, theta in prior_table.posterior_nodes(table_of(self.fit), items):
                 flagged[part] = theta.flagged & closely
                 yield part, ThetaMixture(theta.a, theta.b, theta.weight, theta.zero)
-        by_draws, step = np.flatnonzero(flagged), items_at_once(self.fit)
+        by_draws = np.flatnonzero(flagged)
+        step = items_at_once(self.fit)
         for start in range(0, len(by_draws), step):
             chunk = by_draws[start : start + step]
             yield chunk, self.theta(select(columns, chunk))
@@ -310,7 +352,9 @@ class Posterior:
         return partial(self._by_table, probs)
 
     def _by_draws(self, probs: Sequence[float], exact: bool = False) -> Scorer:
-        return partial(in_chunks, partial(self._rows, probs, exact), items_at_once(self.fit))
+        return partial(
+            in_chunks, partial(self._rows, probs, exact), items_at_once(self.fit)
+        )
 
     def items(self, columns: Columns) -> prior_table.Items:
         """Items as the prior table takes them."""
@@ -321,12 +365,17 @@ class Posterior:
 
     def _rows(self, probs: Sequence[float], exact: bool, columns: Columns) -> Floats:
         theta = self.theta(columns)
-        return self.family.summaries(theta.weight, theta.a, theta.b, probs, theta.zero, exact)
+        return self.family.summaries(
+            theta.weight, theta.a, theta.b, probs, theta.zero, exact
+        )
 
     def _by_table(self, probs: Sequence[float], columns: Columns) -> Floats:
         """Rows by the table, and of flagged items over all draws; many alike share a mesh."""
-        rows, flagged = prior_table.posterior_rows(table_of(self.fit), self.items(columns), probs)
-        score, by_draws = self._by_draws(probs), np.flatnonzero(flagged)
+        rows, flagged = prior_table.posterior_rows(
+            table_of(self.fit), self.items(columns), probs
+        )
+        score = self._by_draws(probs)
+        by_draws = np.flatnonzero(flagged)
         if not len(by_draws):
             return np.asarray(rows)
         keys = pd.DataFrame({"atom": atom_of(self.fit, columns["score"])})
@@ -340,13 +389,16 @@ class Posterior:
                 part = alike.to_numpy()
                 on_mesh = self._on_a_mesh(score, select(columns, part))
                 if on_mesh is not None:
-                    rows[:, part], flagged[part] = on_mesh, False
+                    rows[:, part] = on_mesh
+                    flagged[part] = False
             by_draws = np.flatnonzero(flagged)
         if len(by_draws):
             rows[:, by_draws] = score(select(columns, by_draws))
             unsolved = by_draws[np.isnan(rows[:, by_draws]).any(axis=0)]
             if len(unsolved):  # the approximation has no digits there
-                rows[:, unsolved] = self._by_draws(probs, exact=True)(select(columns, unsolved))
+                rows[:, unsolved] = self._by_draws(probs, exact=True)(
+                    select(columns, unsolved)
+                )
         return np.asarray(rows)
 
     def _on_a_mesh(self, score: Scorer, columns: Columns) -> Floats | None:
@@ -355,16 +407,28 @@ class Posterior:
             return None
         outcome, size = own_outcomes(self.outcome, columns)
         centre, unit = self._expected(columns)
-        surprise = ((np.log1p(outcome) if self.outcome.positive else outcome) - centre) / unit
-        places = [place_of(self.fit, "mean", columns["score"]), np.log(size + _TINY), surprise]
-        varied = [k for k, x in enumerate((columns["score"], size, outcome)) if np.ptp(x) > 0.0]
+        surprise = (
+            (np.log1p(outcome) if self.outcome.positive else outcome) - centre
+        ) / unit
+        places = [
+            place_of(self.fit, "mean", columns["score"]),
+            np.log(size + _TINY),
+            surprise,
+        ]
+        varied = [
+            k
+            for k, x in enumerate((columns["score"], size, outcome))
+            if np.ptp(x) > 0.0
+        ]
         points = np.column_stack(places)[:, varied]
         axes = [np.linspace(x.min(), x.max(), _POINTS[len(varied)]) for x in points.T]
         mesh = np.meshgrid(*axes, indexing="ij")
         if not axes or 2 * mesh[0].size + _SAMPLE > len(points):
             return None
         values = score(
-            self._at_places(columns, dict(zip(varied, map(np.ravel, mesh), strict=True)))
+            self._at_places(
+                columns, dict(zip(varied, map(np.ravel, mesh), strict=True))
+            )
         )
         shape = self._shape(values)
         if not np.isfinite(shape).all():
@@ -383,7 +447,9 @@ class Posterior:
     def _at_places(self, columns: Columns, places: Mapping[int, Floats]) -> Columns:
         """Items at places of a mesh, which share all else with these."""
         number = len(next(iter(places.values())))
-        items = {name: np.repeat(values[:1], number) for name, values in columns.items()}
+        items = {
+            name: np.repeat(values[:1], number) for name, values in columns.items()
+        }
         if 0 in places:
             items["score"] = self.fit.axis("mean").inverse(places[0])
         if 1 in places:
@@ -392,7 +458,9 @@ class Posterior:
             centre, unit = self._expected(items)
             outcome = centre + unit * places[2]
             if self.outcome.positive:
-                most = items[self.outcome.size] if self.family.name == "Beta" else np.inf
+                most = (
+                    items[self.outcome.size] if self.family.name == "Beta" else np.inf
+                )
                 outcome = np.clip(np.expm1(outcome), 0.0, most)
             items[self.outcome.observed] = outcome
         return items
@@ -415,7 +483,11 @@ class Posterior:
 
     def _quantiles(self, rows: Floats, shape: Floats) -> Floats:
         """Inverse of `_shape`."""
-        return rows[0] * np.exp(shape) if self.outcome.positive else rows[0] + rows[1] * shape
+        return (
+            rows[0] * np.exp(shape)
+            if self.outcome.positive
+            else rows[0] + rows[1] * shape
+        )
 
 
 @np.errstate(invalid="ignore", divide="ignore")  # of negative weights
@@ -423,12 +495,15 @@ def _density_moments(
     log_density: Floats, ends: Any, weight: Floats, ways: Sequence[Floats]
 ) -> Floats:
     """Summaries of `Posterior.density_moments`; where weights vary, as if p were lognormal."""
-    low, high = log_density.min(axis=0), log_density.max(axis=0)
+    low = log_density.min(axis=0)
+    high = log_density.max(axis=0)
     density = np.exp(log_density - high)
     mean = (weight * density).sum(axis=0)
     full = high + np.log(mean)
     if ways:
-        variance = np.log1p(sum(((way * density).sum(axis=0) / mean) ** 2 for way in ways))
+        variance = np.log1p(
+            sum(((way * density).sum(axis=0) / mean) ** 2 for way in ways)
+        )
         return np.stack([full, full - variance, variance])
     without = low - np.log((weight * np.exp(low - log_density)).sum(axis=0))
     centre = (weight * log_density).sum(axis=0)
@@ -436,14 +511,17 @@ def _density_moments(
     return np.stack([full, without, variance])
 
 
-def _ends_without(log_density: Floats, ends: Any, weight: Floats, ways: Sequence[Floats]) -> Floats:
+def _ends_without(
+    log_density: Floats, ends: Any, weight: Floats, ways: Sequence[Floats]
+) -> Floats:
     """Summaries of `Posterior.cdf_without`; where weights vary, to first order."""
     below_and_upto = np.stack(ends())
     if ways:
         density = np.exp(log_density - log_density.max(axis=0))
         mean = (weight * density).sum(axis=0)
         moved = sum(
-            (way * below_and_upto).sum(axis=1) * (way * density).sum(axis=0) for way in ways
+            (way * below_and_upto).sum(axis=1) * (way * density).sum(axis=0)
+            for way in ways
         )
         return np.asarray((weight * below_and_upto).sum(axis=1) - moved / mean)
     inverse = weight * np.exp(log_density.min(axis=0) - log_density)

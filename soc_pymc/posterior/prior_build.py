@@ -29,21 +29,45 @@ from .gauss_rules import gauss_rules
 from .item_columns import Columns
 from .weights import smooth_weights
 
-_CELLS, _SIZES = 16, 21  # least numbers of cells along score and size
+# least numbers of cells along score and size
+_CELLS = 16
+_SIZES = 21
 # how far cells extend beyond the knots, as a share of the range, and number of cells there
-_BEYOND, _OUTER = 0.5, 4
+_BEYOND = 0.5
+_OUTER = 4
 _WIDEST = 1.0  # spread of the curves from which a cell's nodes are not accurate
-_LEVELS = ((0.13, 2), (0.3, 3), (np.inf, 5))  # spread of the curves, and nodes a curve up to it
+_LEVELS = (
+    (0.13, 2),
+    (0.3, 3),
+    (np.inf, 5),
+)  # spread of the curves, and nodes a curve up to it
 _LINE = ((0, 0), (1, 0), (2, 0), (3, 0))  # powers of a polynomial along the score
-_PLANE = (*_LINE, (0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (0, 3))  # along score and size
+_PLANE = (
+    *_LINE,
+    (0, 1),
+    (1, 1),
+    (2, 1),
+    (0, 2),
+    (1, 2),
+    (0, 3),
+)  # along score and size
 # points of a cell from -1 to 1, which determine these: of Chebyshev, and of Padua (Caliari, De
 # Marchi and Vianello 2005), moved inside
-_POINTS = np.cos(np.pi * (np.arange(4) + 0.5) / 4), 0.97 * np.cos(np.pi * np.arange(4) / 3)
+_POINTS = (
+    np.cos(np.pi * (np.arange(4) + 0.5) / 4),
+    0.97 * np.cos(np.pi * np.arange(4) / 3),
+)
 _SIZE_POINTS = 0.97 * np.cos(np.pi * np.arange(5) / 4)
-_PAIRS = ([(i, 2) for i in range(4)], [(i, j) for i in range(4) for j in range(i % 2, 5, 2)])
+_PAIRS = (
+    [(i, 2) for i in range(4)],
+    [(i, j) for i in range(4) for j in range(i % 2, 5, 2)],
+)
 # draws of a mixture, with the moments of all, and for means of weights at many sizes
-_DRAWS, _FEWER_DRAWS = 512, 192
-_FAINT, _MOST_WAYS = 1e-5, 8  # share of the weights' covariance that is left out; ways in it
+_DRAWS = 512
+_FEWER_DRAWS = 192
+# share of the weights' covariance that is left out; ways in it
+_FAINT = 1e-5
+_MOST_WAYS = 8
 _MEAN_SPREAD = 2.5  # an sd of log mean counts as this many of log cv2
 _AT_ONCE = 50_000  # numbers in one array of points x draws, which fit in the cache
 _WEIGHTS_AT_ONCE = 4_000_000  # and of points x draws x components
@@ -70,7 +94,8 @@ def why_no_table(fit: Fit) -> str:
     if COMPONENTS[0] in fit.data["posterior"]:
         remedy = "use soc.VI(), or soc.FiveSteps() with one family"
         return f"components by bin, of a mixture of five steps, have no prior table: {remedy}"
-    mean, variance = fit.prior.mean.scale, fit.prior.variance.scale
+    mean = fit.prior.mean.scale
+    variance = fit.prior.variance.scale
     if mean != variance:
         return f"a prior table has one scale: the mean's is {mean}, and the variance's {variance}"
     return ""
@@ -79,7 +104,8 @@ def why_no_table(fit: Fit) -> str:
 def _meta(fit: Fit, edges: Floats, sizes: Floats) -> dict[str, Any]:
     axis = fit.axis("mean")
     ranks = {"score": axis.score, "rank": axis.fraction} if axis.scale == RANK else {}
-    low, high = max(axis.local.low, -1e300), min(axis.local.high, 1e300)
+    low = max(axis.local.low, -1e300)
+    high = min(axis.local.high, 1e300)
     return {
         "format": FORMAT,
         "family": family_of(fit.prior).name,
@@ -129,10 +155,16 @@ def _edges(fit: Fit) -> Floats:
     if axis.scale == RANK:
         return _divided(np.union1d(knots, [0.0, 1.0]), _CELLS)
     reach = _BEYOND * (float(np.ptp(knots)) or 1.0)
-    low, high = knots[0] - reach, knots[-1] + reach
-    outer = np.linspace(low, knots[0], _OUTER + 1), np.linspace(knots[-1], high, _OUTER + 1)
+    low = knots[0] - reach
+    high = knots[-1] + reach
+    outer = (
+        np.linspace(low, knots[0], _OUTER + 1),
+        np.linspace(knots[-1], high, _OUTER + 1),
+    )
     edges = np.unique(np.concatenate([*outer, _divided(knots, _CELLS)]))
-    edges = edges[axis.local.holds(axis.inverse(edges))]  # next to 0 there may be no further score
+    edges = edges[
+        axis.local.holds(axis.inverse(edges))
+    ]  # next to 0 there may be no further score
     if fit.prior.bin_effects:
         jumps = fit.data["constant_data"]["edge"].to_numpy()
         edges = np.union1d(edges, axis(jumps[axis.local.holds(jumps)]))
@@ -147,11 +179,16 @@ def _size_edges(fit: Fit) -> Floats:
     knots = size_knots(fit)
     if len(knots) == 1:  # of items of one size, whose cell has some width
         return knots + np.array([-0.5, 0.5])
-    number = _SIZES // 3 if fit.prior.gridded else _SIZES  # weights are costly to solve for
-    edges, atoms = _divided(knots, number), np.log(size_atoms(fit))
+    number = (
+        _SIZES // 3 if fit.prior.gridded else _SIZES
+    )  # weights are costly to solve for
+    edges = _divided(knots, number)
+    atoms = np.log(size_atoms(fit))
     # an atom has a cell of its own, and sizes beyond the outermost one a further cell
     ends = (atoms + SIZE_WIDTH * np.array([[-2.0], [-1.0], [1.0], [2.0]])).ravel()
-    inside = np.abs(edges[:, None] - atoms).min(axis=1, initial=np.inf) < 2.0 * SIZE_WIDTH
+    inside = (
+        np.abs(edges[:, None] - atoms).min(axis=1, initial=np.inf) < 2.0 * SIZE_WIDTH
+    )
     return np.union1d(edges[~inside], ends)
 
 
@@ -191,18 +228,28 @@ class _Cells:
     """Nodes of a fit's cells, made when an item first needs them."""
 
     def __init__(self, fit: Fit) -> None:
-        self.edges, self.sizes = _edges(fit), _size_edges(fit)
-        self._fit, self._lock, self._groups = fit, threading.Lock(), dict[str, _Group]()
-        axis, by_size = fit.axis("mean"), len(self.sizes) > 0
-        x, w, pairs = 0.5 + 0.5 * _POINTS[by_size], 0.5 + 0.5 * _SIZE_POINTS, _PAIRS[by_size]
-        if fit.prior.gridded:  # the covariance of weights is that at the centre, the last point
-            x, pairs = np.append(x, 0.5), [*pairs, (4, 2)]
+        self.edges = _edges(fit)
+        self.sizes = _size_edges(fit)
+        self._fit = fit
+        self._lock = threading.Lock()
+        self._groups = dict[str, _Group]()
+        axis = fit.axis("mean")
+        by_size = len(self.sizes) > 0
+        x = 0.5 + 0.5 * _POINTS[by_size]
+        w = 0.5 + 0.5 * _SIZE_POINTS
+        pairs = _PAIRS[by_size]
+        if (
+            fit.prior.gridded
+        ):  # the covariance of weights is that at the centre, the last point
+            x = np.append(x, 0.5)
+            pairs = [*pairs, (4, 2)]
         along_score, along_size = np.array(pairs).T
         self._terms = _PLANE if by_size else _LINE
         self._places = np.array([x[along_score], w[along_size]])
         inner = axis.inverse(self.edges[:-1, None] + np.diff(self.edges)[:, None] * x)
         atoms = np.repeat(np.array(fit.atoms)[:, None], len(x), axis=1)
-        low, width = self.sizes[:-1, None], np.diff(self.sizes)[:, None]
+        low = self.sizes[:-1, None]
+        width = np.diff(self.sizes)[:, None]
         self._score = np.vstack([inner, atoms])
         self._size = np.exp(low + width * w) if by_size else np.ones((1, len(w)))
         degree = np.repeat([3, 0], [len(inner), len(atoms)])
@@ -216,8 +263,11 @@ class _Cells:
 
     def nodes(self, label: str, cells: Ints | None = None) -> Nodes:
         """Columns of the nodes of a group, in all its cells or at least in some."""
-        number, mixture = len(self._degree), self._fit.prior.gridded
-        asked = np.bincount(np.arange(number) if cells is None else cells, minlength=number)
+        number = len(self._degree)
+        mixture = self._fit.prior.gridded
+        asked = np.bincount(
+            np.arange(number) if cells is None else cells, minlength=number
+        )
         with self._lock:
             if label not in self._groups:
                 nothing = np.full((number, 1, 3, len(self._terms)), np.nan)
@@ -233,14 +283,18 @@ class _Cells:
 
     def _fitted(self, made: _Made) -> tuple[Ints, Nodes]:
         """Each node's cell, and columns with polynomials through the values at points."""
-        power, nodes = np.array(self._terms), made.values.shape[3]
+        power = np.array(self._terms)
+        nodes = made.values.shape[3]
         coefficients = np.zeros((len(made.cells), nodes, 3, len(power)))
         degrees = self._degree[made.cells]
         for degree in np.unique(degrees):
             is_alike = degrees == degree
             fitted = coefficients[is_alike]
             # where curves are lines, weights stay the same
-            for rows, most in ((slice(0, 1), degree if degree > 1 else 0), (slice(1, 3), degree)):
+            for rows, most in (
+                (slice(0, 1), degree if degree > 1 else 0),
+                (slice(1, 3), degree),
+            ):
                 used = np.flatnonzero(power[:, 0] <= most)
                 x, w = self._places[:, :, None] ** power[used].T[:, None]
                 values = made.values[is_alike, :, rows]
@@ -261,14 +315,19 @@ class _Cells:
             "wide": np.repeat(wide.astype(np.int32), nodes),
         }
         columns |= dict(zip(names, by_term.astype(np.float32), strict=True))
-        for k in (1, 2):  # values of both curves, which may be far from 0, keep all digits
+        for k in (
+            1,
+            2,
+        ):  # values of both curves, which may be far from 0, keep all digits
             columns[f"{POLYNOMIALS[k]}_00"] = by_term[k * terms]
         by_way = ways.reshape(cells * nodes, -1).astype(np.float32).T
         return columns | {f"way_{k}": way for k, way in enumerate(by_way)}
 
     def _rules(self, label: str, cells: Ints) -> Iterator[_Made]:
         """Gauss rules of the draws' curves."""
-        (location, further_location), (dispersion, further_dispersion) = self._curves(label)
+        (location, further_location), (dispersion, further_dispersion) = self._curves(
+            label
+        )
         draws = location.shape[1]
         location_sd = _sds_of_sums(location, further_location)
         dispersion_sd = _sds_of_sums(dispersion, further_dispersion)
@@ -283,7 +342,8 @@ class _Cells:
             alike = cells[number[cells] == k]
             values = []
             for part in (alike[i : i + step] for i in range(0, len(alike), step)):
-                row, column = self._row[part].ravel(), self._column[part].ravel()
+                row = self._row[part].ravel()
+                column = self._column[part].ravel()
                 rules = gauss_rules(
                     location[row] + further_location[column],
                     dispersion[row] + further_dispersion[column],
@@ -296,22 +356,29 @@ class _Cells:
 
     def _curves(self, label: str) -> Iterator[tuple[Floats, Floats]]:
         """Draws of each curve at all scores, and what sizes add to it, (places, draws)."""
-        score, size = self._score.ravel(), self._size.ravel()
+        score = self._score.ravel()
+        size = self._size.ravel()
         label_of_scores, label_of_sizes = (
             np.full(len(places), label, dtype=object) for places in (score, size)
         )
         first_size = np.full(len(score), size[0])
         by_score = curve_draws(self._fit, score, label_of_scores, first_size)
-        by_size = curve_draws(self._fit, np.full(len(size), score[0]), label_of_sizes, size)
+        by_size = curve_draws(
+            self._fit, np.full(len(size), score[0]), label_of_sizes, size
+        )
         for curve, along_size in zip(by_score, by_size, strict=True):
             further = along_size - along_size[:, :1]
             yield np.ascontiguousarray(curve.T), np.ascontiguousarray(further.T)
 
     def _components(self, label: str, cells: Ints) -> Iterator[_Made]:
         """Components of a mixture, with mean and covariance of their weights over the draws."""
-        fit, family, weights = self._fit, family_of(self._fit.prior), smooth_weights(self._fit)
+        fit = self._fit
+        family = family_of(self._fit.prior)
+        weights = smooth_weights(self._fit)
         number = _DRAWS if fit.prior.exposure is None else _FEWER_DRAWS
-        step = max(1, _WEIGHTS_AT_ONCE // (number * self._places.shape[1] * weights.number))
+        step = max(
+            1, _WEIGHTS_AT_ONCE // (number * self._places.shape[1] * weights.number)
+        )
         for part in (cells[i : i + step] for i in range(0, len(cells), step)):
             score = self._score.ravel()[self._row[part]]
             columns: Columns = {
@@ -339,8 +406,11 @@ def _ways(weights: Floats) -> Floats:
     """Ways (nodes, k) in which weights (draws, nodes) vary, whose products are their covariance."""
     residual = weights - weights.mean(axis=0)
     size, directions = np.linalg.eigh(residual.T @ residual / len(weights))
-    size, directions = np.maximum(size[::-1], 0.0), directions[:, ::-1]
-    rank = min(int((np.cumsum(size) < (1.0 - _FAINT) * size.sum()).sum()) + 1, _MOST_WAYS)
+    size = np.maximum(size[::-1], 0.0)
+    directions = directions[:, ::-1]
+    rank = min(
+        int((np.cumsum(size) < (1.0 - _FAINT) * size.sum()).sum()) + 1, _MOST_WAYS
+    )
     out = np.zeros((weights.shape[1], _MOST_WAYS))
     out[:, :rank] = directions[:, :rank] * np.sqrt(size[:rank])
     return out

@@ -40,7 +40,9 @@ from .item_columns import posterior_roles
 from .sql_text import check_names, text_of
 
 _ALL = 2**62  # a LIMIT without which Postgres computes a column again at every use
-_STEPS, _MIXTURE_STEPS = 3, 4  # Newton steps for quantiles on the nodes
+# Newton steps for quantiles on the nodes
+_STEPS = 3
+_MIXTURE_STEPS = 4
 _LEAST_EXPONENT = -700.0  # PostgreSQL fails where an exponential underflows
 
 
@@ -87,7 +89,8 @@ def posterior_expression(
         remedy = 'soc.item_posteriors, or pass ibis.duckdb.connect().read_parquet("items.parquet")'
         raise ItemsError(f"an expression needs items over an Ibis table: use {remedy}")
     roles = posterior_roles(fit, items)
-    table, nodes = items.source, _small_table(**described(fit)[1])
+    table = items.source
+    nodes = _small_table(**described(fit)[1])
     _check_columns(table.columns, roles, _new_columns(fit, quantiles))
     return _expression(fit, table, roles, quantiles, nodes, table.get_backend().name)
 
@@ -147,7 +150,8 @@ def posterior_sql(
     check_names(tables)
     if not (isinstance(dialect, str) and dialect.strip()):
         raise ItemsError(f"dialect={shown(dialect)} must be a name, as str")
-    outcome, known = family_of(fit.prior).outcome, roles_of(fit.data.attrs)
+    outcome = family_of(fit.prior).outcome
+    known = roles_of(fit.data.attrs)
     arguments = {"score": score, "count": count, "exposure": exposure, "value": value}
     arguments |= {"noise_sd": noise_sd, "successes": successes, "trials": trials}
     named = {role: column for role, column in arguments.items() if column is not None}
@@ -155,9 +159,13 @@ def posterior_sql(
     if unknown := [role for role in named if role not in roles_of_fit]:
         reason = f"the fit's items, which have {outcome.observed}= and {outcome.size}="
         raise ItemsError(f"{unknown[0]}= is not a column of {reason}")
-    by_role: dict[str, Any] = {role: known.get(role, role) for role in roles_of_fit} | named
+    by_role: dict[str, Any] = {
+        role: known.get(role, role) for role in roles_of_fit
+    } | named
     if group is not None and not fit.groups:
-        raise ItemsError("group= is for fits with curves for each group: this one has none")
+        raise ItemsError(
+            "group= is for fits with curves for each group: this one has none"
+        )
     if fit.groups:
         by_role |= group_roles(known) if group is None else roles_of_groups(group)
     items = ITEMS[outcome.kind](table, **arguments_of(by_role))
@@ -165,11 +173,16 @@ def posterior_sql(
     users = [c for c in dict.fromkeys([*roles.values(), *columns]) if c != NO_SCORE]
     _check_columns(users, roles, _new_columns(fit, quantiles))
     # decimals, so that the cast to float64 is always written
-    kinds = dict.fromkeys(users, "decimal") | dict.fromkeys(group_roles(roles).values(), "string")
-    nodes, source = _small_table(**described(fit)[1]), ibis.table(kinds, name="soc_table")
+    kinds = dict.fromkeys(users, "decimal") | dict.fromkeys(
+        group_roles(roles).values(), "string"
+    )
+    nodes = _small_table(**described(fit)[1])
+    source = ibis.table(kinds, name="soc_table")
     if prior is not None:
         nodes = ibis.table(dict(nodes.schema()) | {"fit": "string"}, name="soc_prior")
-    return text_of(_expression(fit, source, roles, quantiles, nodes, dialect), tables, dialect)
+    return text_of(
+        _expression(fit, source, roles, quantiles, nodes, dialect), tables, dialect
+    )
 
 
 # --- the expression ------------------------------------------------------------------------------
@@ -182,13 +195,17 @@ def _new_columns(fit: Fit, levels: Sequence[float]) -> list[str]:
     return ["theta_mean", "theta_sd", "theta_var", *quantiles, *zero, "flagged"]
 
 
-def _check_columns(columns: Sequence[str], roles: Mapping[str, str], names: Sequence[str]) -> None:
+def _check_columns(
+    columns: Sequence[str], roles: Mapping[str, str], names: Sequence[str]
+) -> None:
     """Refuse tables that lack a column or already have one of the new `names`."""
     if absent := [name for name in roles.values() if name not in (*columns, NO_SCORE)]:
         raise ItemsError(f"the table has no column {', '.join(map(repr, absent))}")
     taken = {column.lower() for column in columns}
     if clash := ", ".join(repr(name) for name in names if name in taken):
-        raise ItemsError(f"the table already has the columns {clash}: rename or drop them")
+        raise ItemsError(
+            f"the table already has the columns {clash}: rename or drop them"
+        )
     if reserved := [name for name in columns if name.lower().startswith("soc_")]:
         raise ItemsError(f"columns named soc_... are reserved: rename {reserved[0]!r}")
 
@@ -202,17 +219,25 @@ class _Sheet:
     def __init__(self, rows: Any, keys: Sequence[str], engine: str) -> None:
         import ibis
 
-        self.rows, self.keys, self.engine = rows, list(keys), engine
-        self.low, self.high, self.where, self.exact = ibis.least, ibis.greatest, ibis.ifelse, exact
+        self.rows = rows
+        self.keys = list(keys)
+        self.engine = engine
+        self.low = ibis.least
+        self.high = ibis.greatest
+        self.where = ibis.ifelse
+        self.exact = exact
         self.log, self.sqrt = map(methodcaller, ("ln", "sqrt"))
-        self._columns, self._names = ibis._, (f"v{k}" for k in numbered())
+        self._columns = ibis._
+        self._names = (f"v{k}" for k in numbered())
 
     def __getitem__(self, name: str) -> Any:
         return self._columns[f"soc_{name}"]
 
     def add(self, **values: Any) -> "_Sheet":
         """Add columns, computed once each."""
-        rows = self.rows.mutate(**{f"soc_{name}": value for name, value in values.items()})
+        rows = self.rows.mutate(
+            **{f"soc_{name}": value for name, value in values.items()}
+        )
         self.rows = rows.limit(_ALL) if self.engine == "postgres" else rows
         return self
 
@@ -233,13 +258,18 @@ class _Sheet:
     def clip(self, value: Any, low: Any, high: Any) -> Any:
         return self.low(self.high(value, low), high)
 
-    def interp(self, value: Any, places: Sequence[float], values: Sequence[float]) -> Any:
+    def interp(
+        self, value: Any, places: Sequence[float], values: Sequence[float]
+    ) -> Any:
         """Straight lines between known places, level beyond them."""
-        cuts, reach = np.array(places), np.abs(places).max() + 1.0
+        cuts = np.array(places)
+        reach = np.abs(places).max() + 1.0
         start = np.append(cuts[0] - reach, cuts)
         height = np.pad(values, 1, "edge")
         slope = np.diff(height) / np.diff(start, append=cuts[-1] + reach)
-        start, height, slope = self.take(self.bin(cuts, value), start, height[:-1], slope)
+        start, height, slope = self.take(
+            self.bin(cuts, value), start, height[:-1], slope
+        )
         return height + (value - start) * slope
 
     def total(self, *values: Any) -> list[Any]:
@@ -251,7 +281,9 @@ class _Sheet:
     def _joined(self, aggregates: Sequence[Any]) -> list[Any]:
         """Aggregates of the rows of each item, as columns of these rows."""
         names = [next(self._names) for _ in aggregates]
-        columns = {f"soc_{name}": value for name, value in zip(names, aggregates, strict=True)}
+        columns = {
+            f"soc_{name}": value for name, value in zip(names, aggregates, strict=True)
+        }
         items = self.rows.group_by(self.keys).aggregate(**columns)
         self.rows = self.rows.inner_join(items, self.keys)
         return [self[name] for name in names]
@@ -262,7 +294,8 @@ class _Sheet:
         return self[f"{name}_bin"]
 
     def take(self, index: Any, *arrays: NDArray[Any]) -> list[Any]:
-        name, names = self._named(index.cast("int64")), [next(self._names) for _ in arrays]
+        name = self._named(index.cast("int64"))
+        names = [next(self._names) for _ in arrays]
         columns = zip((name, *names), (np.arange(len(arrays[0])), *arrays), strict=True)
         places = _small_table(**{f"soc_{key}": array for key, array in columns})
         self.rows = self.rows.inner_join(places, f"soc_{name}")
@@ -277,7 +310,12 @@ def _small_table(**columns: NDArray[Any]) -> Any:
 
 
 def _expression(
-    fit: Fit, table: Any, roles: Mapping[str, str], levels: Sequence[float], nodes: Any, engine: str
+    fit: Fit,
+    table: Any,
+    roles: Mapping[str, str],
+    levels: Sequence[float],
+    nodes: Any,
+    engine: str,
 ) -> Any:
     """The user's columns and the new ones, given a table of the prior's `nodes`."""
     import ibis
@@ -288,13 +326,20 @@ def _expression(
     nodes = _with_averages(items, fit, nodes)
     if len(levels):
         _add_quantiles(items, nodes, fit, levels)
-    mean, variance = prior_table.with_zeros(items["mean"], items["variance"], items["p_zero"])
-    scored = items.add(theta_mean=mean, theta_var=variance, theta_sd=variance.sqrt()).rows
+    mean, variance = prior_table.with_zeros(
+        items["mean"], items["variance"], items["p_zero"]
+    )
+    scored = items.add(
+        theta_mean=mean, theta_var=variance, theta_sd=variance.sqrt()
+    ).rows
     # bad items have harmless keys; no item is left if the prior's table belongs to another fit
-    joined, null = rows.inner_join(scored, keys), ibis.null("float64")
+    joined = rows.inner_join(scored, keys)
+    null = ibis.null("float64")
     *names, _ = _new_columns(fit, levels)
     new = {name: joined.soc_good.ifelse(joined[f"soc_{name}"], null) for name in names}
-    new["flagged"] = joined.soc_good.ifelse(joined.soc_flagged > 0, ibis.null("boolean"))
+    new["flagged"] = joined.soc_good.ifelse(
+        joined.soc_flagged > 0, ibis.null("boolean")
+    )
     return joined.select(*table.columns, **new)
 
 
@@ -303,8 +348,11 @@ def _with_keys(sheet: _Sheet, fit: Fit, roles: Mapping[str, str]) -> Any:
     import ibis
 
     # engines order NaN above all numbers or not at all: both fail one of two bounds
-    outcome, meta = family_of(fit.prior).outcome, described(fit)[0]
-    axis, rule, table = meta["axis"], outcome.validity, sheet.rows
+    outcome = family_of(fit.prior).outcome
+    meta = described(fit)[0]
+    axis = meta["axis"]
+    rule = outcome.validity
+    table = sheet.rows
     columns = {
         role: exact(ONE_SCORE) if roles[role] == NO_SCORE else table[roles[role]]
         for role in ("score", outcome.observed, outcome.size)
@@ -320,7 +368,9 @@ def _with_keys(sheet: _Sheet, fit: Fit, roles: Mapping[str, str]) -> Any:
     if rule.conflict is not None:
         good &= ~rule.conflict(y, n)
     if fit.groups:
-        labels = [table[column].cast("string") for column in group_roles(roles).values()]
+        labels = [
+            table[column].cast("string") for column in group_roles(roles).values()
+        ]
         label = reduce(lambda left, right: left + CROSS + right, labels)
         known = np.array(fit.groups, dtype=object)
         codes = _small_table(soc_label=known, soc_code=np.arange(len(known)))
@@ -348,20 +398,30 @@ def _with_averages(xp: _Sheet, fit: Fit, nodes: Any) -> Any:
     if "fit" in nodes.columns:
         nodes = nodes.filter(nodes.fit == meta["fit"])
     kinds = {name: "int64" if name == "cell" else "float64" for name in columns}
-    nodes = nodes.select(**{f"soc_{name}": nodes[name].cast(kind) for name, kind in kinds.items()})
+    nodes = nodes.select(
+        **{f"soc_{name}": nodes[name].cast(kind) for name, kind in kinds.items()}
+    )
     xp.rows = xp.only("cell", "x", "w").inner_join(nodes, "soc_cell")
     node = {name: xp[name] for name in columns}
     node["is_zero"] = xp["node"] == int(columns["node"].max())
     theta = prior_table.nodes_given(meta, node, xp["x"], xp["w"], xp["y"], xp["n"], xp)
     mean, within, between = theta.averages
     xp.add(weight=theta.weight, a=theta.a, b=theta.b)
-    items = {"mean": mean, "variance": within + between, "flagged": theta.flagged.ifelse(1.0, 0.0)}
-    items |= {"p_zero": theta.zero if meta["zero"] else xp.exact(0.0), "below": xp.exact(0.0)}
+    items = {
+        "mean": mean,
+        "variance": within + between,
+        "flagged": theta.flagged.ifelse(1.0, 0.0),
+    }
+    items |= {
+        "p_zero": theta.zero if meta["zero"] else xp.exact(0.0),
+        "below": xp.exact(0.0),
+    }
     if meta["zero"] and not family.positive:
         below, _ = family.law(xp["a"], xp["b"], 0.0, xp)
         (items["below"],) = xp.total(xp["weight"] * below)
     xp.add(**items)
-    nodes, averages = xp.only("weight", "a", "b"), {f"soc_{k}": xp[k].max() for k in items}
+    nodes = xp.only("weight", "a", "b")
+    averages = {f"soc_{k}": xp[k].max() for k in items}
     xp.rows = xp.rows.group_by(xp.keys).aggregate(**averages)
     return nodes
 
@@ -371,8 +431,11 @@ def _add_quantiles(xp: _Sheet, nodes: Any, fit: Fit, levels: Sequence[float]) ->
     import ibis
 
     meta = described(fit)[0]
-    family, numbers = prior_table.FAMILIES[meta["family"]], np.arange(len(levels))
-    xp.rows = xp.rows.cross_join(_small_table(soc_number=numbers, soc_level=np.array(levels)))
+    family = prior_table.FAMILIES[meta["family"]]
+    numbers = np.arange(len(levels))
+    xp.rows = xp.rows.cross_join(
+        _small_table(soc_number=numbers, soc_level=np.array(levels))
+    )
     shares = xp["level"], xp["p_zero"], xp["below"]
     start = prior_table.start(family, xp["mean"], xp["variance"], shares, xp)
     xp.add(**dict(zip(("goal", "q", "unit", "at_zero"), start, strict=True)))
@@ -384,11 +447,14 @@ def _add_quantiles(xp: _Sheet, nodes: Any, fit: Fit, levels: Sequence[float]) ->
         p, density = ((pairs["weight"] * values).sum() for values in law)
         by = [*xp.keys, *(f"soc_{name}" for name in state)]
         xp.rows = pairs.rows.group_by(by).aggregate(soc_p=p, soc_density=density)
-        gap, step = prior_table.newton(xp["goal"], xp["p"], xp["density"], xp["unit"], xp)
+        gap, step = prior_table.newton(
+            xp["goal"], xp["p"], xp["density"], xp["unit"], xp
+        )
         xp.add(gap=gap, q=xp.clip(xp["q"] + step, -family.end, family.end))
     close = xp["at_zero"] | (xp.high(xp["gap"], -xp["gap"]) < prior_table.CLOSE)
     theta = xp.where(close, family.theta(xp["q"], xp), ibis.null("float64"))
-    theta, flagged = xp.where(xp["at_zero"], 0.0, theta), xp.where(close, xp["flagged"], 1.0)
+    theta = xp.where(xp["at_zero"], 0.0, theta)
+    flagged = xp.where(close, xp["flagged"], 1.0)
     xp.add(theta=theta, flagged=flagged)
     columns = {f"soc_{name}": xp[name].max() for name in (*averages, "flagged")}
     for k, level in enumerate(levels):

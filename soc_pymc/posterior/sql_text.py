@@ -19,7 +19,9 @@ def check_names(tables: Mapping[str, Any]) -> None:
     for argument, name in tables.items():
         if not (isinstance(name, str) and _NAME.fullmatch(name)):
             rule = "parts of letters, digits and underscores, or in double quotes, joined by dots"
-            raise ItemsError(f"{argument}={shown(name)} must be the name of a table: {rule}")
+            raise ItemsError(
+                f"{argument}={shown(name)} must be the name of a table: {rule}"
+            )
 
 
 def text_of(scored: Any, tables: Mapping[str, str], dialect: str) -> str:
@@ -30,9 +32,14 @@ def text_of(scored: Any, tables: Mapping[str, str], dialect: str) -> str:
 
     compiled, written = _DIALECTS.get(dialect, (dialect, dialect))
     try:
-        tree: Any = sqlglot.parse_one(str(ibis.to_sql(scored, dialect=compiled)), read=compiled)
+        tree: Any = sqlglot.parse_one(
+            str(ibis.to_sql(scored, dialect=compiled)), read=compiled
+        )
         sources = {f"soc_{argument}": _named(name) for argument, name in tables.items()}
-    except (ValueError, sqlglot.errors.SqlglotError) as error:  # two classes of SQLGlot's errors
+    except (
+        ValueError,
+        sqlglot.errors.SqlglotError,
+    ) as error:  # two classes of SQLGlot's errors
         text = f"table {tables['table']!r} in dialect {dialect!r}: {error}"
         raise ItemsError(text) from error
     small = {f"soc_table_{k}": v for k, v in enumerate(scored.op().find(InMemoryTable))}
@@ -48,7 +55,9 @@ def text_of(scored: Any, tables: Mapping[str, str], dialect: str) -> str:
     text = str(tree.sql(dialect=written, copy=False))
     if len(text) > _MOST_TEXT:
         remedy = 'load soc.export_prior(fit, "prior.parquet") as a table, and name it as prior='
-        raise FitError(f"the SELECT would have {len(text):,} characters, over a million: {remedy}")
+        raise FitError(
+            f"the SELECT would have {len(text):,} characters, over a million: {remedy}"
+        )
     return text
 
 
@@ -60,7 +69,9 @@ def _named(name: str) -> Any:
         exp.to_identifier(part.strip('"').replace('""', '"'), quoted=part[0] == '"')
         for part in re.findall(_PART, name)
     ]
-    return exp.Table(**dict(zip(("this", "db", "catalog"), reversed(names), strict=False)))
+    return exp.Table(
+        **dict(zip(("this", "db", "catalog"), reversed(names), strict=False))
+    )
 
 
 def _values(name: str, table: Any) -> Any:
@@ -77,5 +88,6 @@ def _values(name: str, table: Any) -> Any:
     ]
     rows = exp.values(list(zip(*texts, strict=True)), alias="soc_values", columns=names)
     return exp.CTE(
-        this=exp.select(*typed).from_(rows), alias=exp.TableAlias(this=exp.to_identifier(name))
+        this=exp.select(*typed).from_(rows),
+        alias=exp.TableAlias(this=exp.to_identifier(name)),
     )

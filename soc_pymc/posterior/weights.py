@@ -34,7 +34,8 @@ from .item_columns import Columns, select
 
 _LEAST_LOG = -80.0  # of a weight: single precision holds its inverse
 # between the outer knots weights are solved for at points of so many panels, and interpolated
-_PANELS, _POINTS = 8, 8
+_PANELS = 8
+_POINTS = 8
 _BEYOND = 2  # panels beyond each end
 _CHEBYSHEV = np.cos(np.pi * (np.arange(_POINTS) + 0.5) / _POINTS)
 _MOST_GROUPS = 24  # with more groups, weights are solved for at each score
@@ -44,9 +45,14 @@ class BinWeights:
     """One draw: components of a score's bin, shifted along the curve of the mean."""
 
     def __init__(self, fit: Fit) -> None:
-        self._fit, self._family, posterior = fit, family_of(fit.prior), fit.data["posterior"]
-        self._weight, self._place, sd = (posterior[k].to_numpy()[0, 0] for k in COMPONENTS)
-        self._variance, self.number = sd**2, self._weight.shape[1]
+        self._fit = fit
+        self._family = family_of(fit.prior)
+        posterior = fit.data["posterior"]
+        self._weight, self._place, sd = (
+            posterior[k].to_numpy()[0, 0] for k in COMPONENTS
+        )
+        self._variance = sd**2
+        self.number = self._weight.shape[1]
 
     def parameters(self, columns: Columns) -> tuple[Floats, Floats]:
         """Conjugate parameters of the components, each (n, R)."""
@@ -67,15 +73,20 @@ class BinWeights:
         nodes = (values.T for values in (weight, *self.parameters(columns)))
         (mean, within, between), *_ = moments(self._family, *nodes, ARRAYS)
         curves = moment_variables(mean[None], (within + between)[None], {})
-        return curves | ({"log_mean": np.log(mean)[None]} if self._family.outcome.positive else {})
+        return curves | (
+            {"log_mean": np.log(mean)[None]} if self._family.outcome.positive else {}
+        )
 
 
 class SmoothWeights:
     """Components on a fixed grid, with weights by draw; theta = 0, if it may be, is the last."""
 
     def __init__(self, fit: Fit) -> None:
-        self._fit, self._pilot, self._family = fit, _pilot(fit), family_of(fit.prior)
-        data, values = fit.data["constant_data"], fit.data["posterior"]["weight_coefficient"]
+        self._fit = fit
+        self._pilot = _pilot(fit)
+        self._family = family_of(fit.prior)
+        data = fit.data["constant_data"]
+        values = fit.data["posterior"]["weight_coefficient"]
         values = values.transpose("chain", "draw", "weight_knot", "weight_function")
         self._z = data["component_z"].to_numpy()
         self._functions = data["component_function"].to_numpy()
@@ -84,10 +95,13 @@ class SmoothWeights:
         self._coefficients = values.to_numpy().reshape(-1, *values.shape[2:])
         self.number = len(self._z) + fit.prior.zero
         # edges of panels on the mean's axis
-        low, high = float(self._knots[0]), float(self._knots[-1])
+        low = float(self._knots[0])
+        high = float(self._knots[-1])
         beyond = _BEYOND
         if fit.axis("mean").scale == RANK:
-            low, high, beyond = 0.0, 1.0, 0
+            low = 0.0
+            high = 1.0
+            beyond = 0
         width = (high - low) / _PANELS or 1e-9  # if there is one score
         panels = _PANELS if high > low else 0
         self._edges: Floats = low + width * np.arange(-beyond, panels + beyond + 1.0)
@@ -99,19 +113,27 @@ class SmoothWeights:
 
     def _base(self, columns: Columns) -> tuple[Frame, Floats]:
         """Base distributions that place components at items, and the pilot's curves, (n, 2)."""
-        location, dispersion = (x[0] for x in curve_draws(self._pilot, *self._terms(columns)))
+        location, dispersion = (
+            x[0] for x in curve_draws(self._pilot, *self._terms(columns))
+        )
         position = place_of(self._fit, "variance", columns["score"])
-        raised = spline_matrix(position, knots_in(self._fit.data, "variance_knot")) @ self._raise
+        raised = (
+            spline_matrix(position, knots_in(self._fit.data, "variance_knot"))
+            @ self._raise
+        )
         base = self._family.components.base(location, dispersion + raised)
         return base, np.column_stack([location, dispersion])
 
     def _forms(self, columns: Columns) -> WeightForms:
         base, start = self._base(columns)
-        return self._family.components.forms(base, self._functions, start, self._fit.prior.mixture)
+        return self._family.components.forms(
+            base, self._functions, start, self._fit.prior.mixture
+        )
 
     def parameters(self, columns: Columns) -> tuple[Floats, Floats]:
         """Conjugate parameters (n, R) of the components, with the items' ``spread``."""
-        base, components = self._base(columns)[0], self._family.components
+        base = self._base(columns)[0]
+        components = self._family.components
         spread = np.asarray(columns.get("spread", 0.0), dtype=float)
         if np.any(spread):  # that of the first curve
             spread = spread * components.rise(base) ** 2
@@ -133,7 +155,9 @@ class SmoothWeights:
         """Further predictors at items, (draws, n, F)."""
         # beyond the outer knots they stay constant, because straight lines of logs would explode
         position = place_of(self._fit, "mean", columns["score"])
-        basis = spline_matrix(np.clip(position, self._knots[0], self._knots[-1]), self._knots)
+        basis = spline_matrix(
+            np.clip(position, self._knots[0], self._knots[-1]), self._knots
+        )
         return np.asarray(basis @ chosen(draws)(self._coefficients))
 
     def _predictors(self, columns: Columns, draws: Ints | None = None) -> Floats:
@@ -164,14 +188,21 @@ class SmoothWeights:
 
     def are_interpolated(self, columns: Columns) -> Bools:
         """Return the items, (n,), whose weights are interpolated along the score."""
-        position, prior = place_of(self._fit, "mean", columns["score"]), self._fit.prior
+        position = place_of(self._fit, "mean", columns["score"])
+        prior = self._fit.prior
         # bins and sizes matter too, or there are too many groups for tables in memory
-        if prior.exposure is not None or prior.bin_effects or len(self._fit.groups) > _MOST_GROUPS:
+        if (
+            prior.exposure is not None
+            or prior.bin_effects
+            or len(self._fit.groups) > _MOST_GROUPS
+        ):
             return np.zeros(len(position), dtype=bool)
         inside = (position >= self._edges[0]) & (position <= self._edges[-1])
         return inside & (atom_of(self._fit, columns["score"]) == 0)
 
-    def by_draw(self, columns: Columns, draws: Ints, least: int = _POINTS) -> NDArray[Any]:
+    def by_draw(
+        self, columns: Columns, draws: Ints, least: int = _POINTS
+    ) -> NDArray[Any]:
         """Weights of items under some draws, (draws, n, R), interpolated where that pays.
 
         That is in panels with the `least` number of scores, or with points that are solved for.
@@ -180,17 +211,27 @@ class SmoothWeights:
         out = np.empty((len(position), len(draws), self.number), dtype=np.float32)
         to_solve = ~self.are_interpolated(columns)
         panel = np.searchsorted(self._edges[1:-1], position)
-        labels = columns["group"] if self._fit.groups and "group" in columns else np.array([""])
+        labels = (
+            columns["group"]
+            if self._fit.groups and "group" in columns
+            else np.array([""])
+        )
         labels = np.broadcast_to(labels, len(position))
         for label in set(labels[~to_solve].tolist()):
             of_label = ~to_solve & (labels == label)
             for k in np.unique(panel[of_label]).tolist():
-                items, key = np.flatnonzero(of_label & (panel == k)), ("weights", label, k)
-                if key not in self._fit._computed and len(np.unique(position[items])) < least:
+                items = np.flatnonzero(of_label & (panel == k))
+                key = ("weights", label, k)
+                if (
+                    key not in self._fit._computed
+                    and len(np.unique(position[items])) < least
+                ):
                     to_solve[items] = True
                     continue
                 table = self._fit._once(key, partial(self._table, label, k))
-                share = (position[items] - self._edges[k]) / (self._edges[k + 1] - self._edges[k])
+                share = (position[items] - self._edges[k]) / (
+                    self._edges[k + 1] - self._edges[k]
+                )
                 out[items] = _interpolated(share, table, draws)
         if to_solve.any():
             part = select(columns, to_solve)
@@ -221,7 +262,9 @@ def _interpolated(
     """Weights (n, draws, R) at places from 0 to 1 of a panel, from logarithms at its points."""
     apart = (2.0 * share - 1.0)[:, None] - _CHEBYSHEV
     apart = np.where(apart == 0.0, 1e-30, apart)
-    basis = (-1.0) ** np.arange(_POINTS) * np.sqrt(1.0 - _CHEBYSHEV**2) / apart  # barycentric
+    basis = (
+        (-1.0) ** np.arange(_POINTS) * np.sqrt(1.0 - _CHEBYSHEV**2) / apart
+    )  # barycentric
     basis /= basis.sum(axis=1, keepdims=True)
     number = log_weight.shape[2]
     out = basis.astype(np.float32) @ log_weight[:, draws].reshape(_POINTS, -1)
@@ -233,23 +276,31 @@ def _interpolated(
 def _pilot(fit: Fit) -> Fit:
     """The pilot's curves, which place the components, as a fit with one draw."""
     data = fit.data["constant_data"].to_dataset()
-    names = {name: name.removeprefix("pilot_") for name in map(str, data) if "pilot_" in name}
+    names = {
+        name: name.removeprefix("pilot_") for name in map(str, data) if "pilot_" in name
+    }
     posterior = data[list(names)].rename(names).expand_dims(("chain", "draw"))
     # a group that the fit does not know gets the shared curve
     scales = [name for name in fit.data["posterior"] if str(name).endswith("_sd")]
-    posterior = posterior.assign({name: (("chain", "draw"), np.zeros((1, 1))) for name in scales})
+    posterior = posterior.assign(
+        {name: (("chain", "draw"), np.zeros((1, 1))) for name in scales}
+    )
     return with_posterior(fit, posterior.assign_coords(group=list(fit.groups)))
 
 
 def _with_moments(thinned: Floats, draws: Floats) -> Floats:
     """Draws (k, n, P) moved to have the means and covariances of others (draws, n, P)."""
-    samples = [np.ascontiguousarray(values.swapaxes(0, 1)) for values in (thinned, draws)]
+    samples = [
+        np.ascontiguousarray(values.swapaxes(0, 1)) for values in (thinned, draws)
+    ]
     means = [values.mean(axis=1, keepdims=True) for values in samples]
     roots = []
     for values, mean in zip(samples, means, strict=True):
         off = values - mean
         square = off.swapaxes(1, 2) @ off / values.shape[1]
         size = np.einsum("naa->na", square)[..., None]  # some may not vary
-        roots.append(np.linalg.cholesky(square + (1e-12 * size + 1e-300) * np.eye(size.shape[1])))
+        roots.append(
+            np.linalg.cholesky(square + (1e-12 * size + 1e-300) * np.eye(size.shape[1]))
+        )
     standard = np.linalg.solve(roots[0], (samples[0] - means[0]).transpose(0, 2, 1))
     return (means[1] + (roots[1] @ standard).transpose(0, 2, 1)).transpose(1, 0, 2)

@@ -16,14 +16,29 @@ from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
 from ..checks.observations import check_roles, check_rows
 from ..checks.pit import equal_parts
-from ..checks.results import FAIL, OK, PROB, WARN, Result, estimates, result_table, two_sided
+from ..checks.results import (
+    FAIL,
+    OK,
+    PROB,
+    WARN,
+    Result,
+    estimates,
+    result_table,
+    two_sided,
+)
 from ..data.items import Grouping, Items, label_of
 from ..data.statistics import STATISTICS, Statistics
 from ..families.scales import LINEAR, LOG, LOGIT
 from ..inference.results import FIT, PARETO_K, Fit
 from ..posterior.calibration import calibration_curves
 from ..posterior.curves import extrapolation_reported, items_at_once
-from ..posterior.item_columns import Columns, check_groups, in_chunks, read_items, select
+from ..posterior.item_columns import (
+    Columns,
+    check_groups,
+    in_chunks,
+    read_items,
+    select,
+)
 from ..posterior.predictive import posterior_of
 from .curves import SHARES, r_squared, score_quantiles, statistics_of, variance_parts
 
@@ -40,7 +55,11 @@ _EFFECTS: dict[str, tuple[str, Callable[..., Any], float]] = {
 THRESHOLD = 0.05  # sensitivity from which a result depends on the prior
 _ALPHAS = (0.99, 1.01)  # powers, between which the sensitivity is a difference quotient
 _FEWEST = 100  # draws
-_NAMES = {"mean": "E(theta | t)", "log_variance": "log Var(theta | t)", "r_squared": "R-squared"}
+_NAMES = {
+    "mean": "E(theta | t)",
+    "log_variance": "log Var(theta | t)",
+    "r_squared": "R-squared",
+}
 _MEANINGS = {
     FAIL: "Prior and data disagree on {}: check the prior, or widen it by "
     "soc.Spline(level=, slope=, wiggle=).",
@@ -102,7 +121,8 @@ def compare_scores(
     True
     """
     scores = A(Mapping, 'a dict, {"name": (fit, items), ...}')(scores, "scores")
-    prob, seed = PROBABILITY(prob, "prob"), SEED(seed, "seed")
+    prob = PROBABILITY(prob, "prob")
+    seed = SEED(seed, "seed")
     _check(scores)
     rng = np.random.default_rng(seed)
     variances: dict[str, Floats] = {}  # explained and total, (2, draws)
@@ -113,7 +133,9 @@ def compare_scores(
         stats = statistics_of(fit, items) if fit.groups else None
         with extrapolation_reported():  # by the pass over the items
             drawn = variance_parts(fit, stats)
-        variances[name] = np.stack([drawn[c].to_numpy().ravel() for c in ("explained", "total")])
+        variances[name] = np.stack(
+            [drawn[c].to_numpy().ravel() for c in ("explained", "total")]
+        )
         columns, _ = read_items(fit, items, (), progress)
         n = len(columns["score"])  # the same random rows of all tables of as many
         rows = np.random.default_rng(seed).choice(n, min(_SAMPLE, n), replace=False)
@@ -125,9 +147,13 @@ def compare_scores(
         influence[name] = _influence(fit, columns, variances[name][0], progress)
     reference, *further = scores
     number = min(draws.shape[1] for draws in variances.values())
-    even = [np.linspace(0, x.shape[1] - 1, number).astype(int) for x in variances.values()]
+    even = [
+        np.linspace(0, x.shape[1] - 1, number).astype(int) for x in variances.values()
+    ]
     base, *others = (x[:, k] for x, k in zip(variances.values(), even, strict=True))
-    correlation = [_correlation(influence[reference], influence[name]) for name in further]
+    correlation = [
+        _correlation(influence[reference], influence[name]) for name in further
+    ]
     others = [
         draws[:, _pairing(base[0], draws[0], value, rng)]
         for draws, value in zip(others, correlation, strict=True)
@@ -142,30 +168,43 @@ def compare_scores(
     columns = {"p": p, "verdict": np.where(worse, WARN, OK)}
     parts = (estimates(k, where, x.T, prob, **columns) for k, x in differences.items())
     coords = {"score": np.array(further, dtype=object), "draw": np.arange(number)}
-    data = xr.Dataset({"correlation": ("score", correlation)}, coords, {"reference": reference})
-    for name, draws in zip(("r_squared", "unexplained"), differences.values(), strict=True):
+    data = xr.Dataset(
+        {"correlation": ("score", correlation)}, coords, {"reference": reference}
+    )
+    for name, draws in zip(
+        ("r_squared", "unexplained"), differences.values(), strict=True
+    ):
         data[name] = ("score", "draw"), draws
     return Result(result_table(*parts), data, (), f"scores against {reference}")
 
 
 def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
     for name, pair in scores.items():
-        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Fit)):
+        if not (
+            isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Fit)
+        ):
             raise FitError(f"scores[{shown(name)}] must be a pair (fit, items)")
         A(Items, "items")(pair[1], f"scores[{shown(name)}][1]")
         check_draws(pair[0], f"the fit of {name!r}")
     if len(scores) < 2:
-        raise FitError(f"{len(scores)} score: there is nothing to compare it with, give two")
-    kinds = sorted({posterior_of(fit).outcome.words.outcomes for fit, _ in scores.values()})
+        raise FitError(
+            f"{len(scores)} score: there is nothing to compare it with, give two"
+        )
+    kinds = sorted(
+        {posterior_of(fit).outcome.words.outcomes for fit, _ in scores.values()}
+    )
     if len(kinds) > 1:
-        raise FitError(f"the fits describe {' and '.join(kinds)}: compare scores of the same items")
+        raise FitError(
+            f"the fits describe {' and '.join(kinds)}: compare scores of the same items"
+        )
 
 
 def _influence(
     fit: Fit, columns: Columns, explained: Floats, progress: bool | None
 ) -> tuple[Floats, float]:
     """Return items' influence on the mean of draws, and the part of its squares that is noise."""
-    posterior, centred = posterior_of(fit), explained - explained.mean()
+    posterior = posterior_of(fit)
+    centred = explained - explained.mean()
 
     def values(part: Columns) -> Floats:
         log_density = posterior.log_density(part)
@@ -173,7 +212,9 @@ def _influence(
         return np.stack([shifts, log_density.var(axis=0)])
 
     step = items_at_once(fit)
-    influence, variance = in_chunks(values, step, columns, "influence of items", progress)
+    influence, variance = in_chunks(
+        values, step, columns, "influence of items", progress
+    )
     return influence, float(variance.sum() * explained.var() / len(explained))
 
 
@@ -234,18 +275,25 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     >>> effects.table.groupby("what", sort=False).size().to_dict()
     {'factor of country': 3, 'sd of country': 1}
     """
-    fit, stats = FIT(fit, "fit"), STATISTICS(stats, "stats")
+    fit = FIT(fit, "fit")
+    stats = STATISTICS(stats, "stats")
     prob = PROBABILITY(prob, "prob")
     if not fit.groups:
-        raise FitError("the fit has no groups: give the items group= and fit their statistics")
+        raise FitError(
+            "the fit has no groups: give the items group= and fit their statistics"
+        )
     check_draws(fit, "the fit")
     check_roles(fit, stats)
     check_groups(fit, stats)
     effect, to_effect, neutral = _EFFECTS[posterior_of(fit).outcome.theta.name]
-    parts, advice, data, levels = [], [], {}, {}
+    parts = []
+    advice = []
+    data = {}
+    levels = {}
     for place, grouping in enumerate(stats.groupings):
         draws, n = _effects(fit, stats, grouping, place)
-        column, levels[grouping.name] = grouping.column, list(grouping.levels)
+        column = grouping.column
+        levels[grouping.name] = list(grouping.levels)
         data[f"effect_of_{column}"] = ("draw", grouping.name), draws
         rows = estimates(f"{effect} of {column}", grouping.levels, draws, prob, n=n)
         spread = draws.std(axis=1, keepdims=True, ddof=min(1, len(n) - 1))
@@ -256,9 +304,12 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
         rows = rows.assign(p=_p_values(draws), verdict=np.where(differs, WARN, OK))
         parts += [rows.sort_values("value", ascending=False, kind="stable"), sd]
         value, low, high = sd[_ENDS].iloc[0]
-        number, interval = int(differs.sum()), f"{prob:.0%} interval"
+        number = int(differs.sum())
+        interval = f"{prob:.0%} interval"
         counted = f"{number:,} of {len(n):,}" if number else f"None of the {len(n):,}"
-        by_chance = f". At most about {(1.0 - prob) * len(n):.1f} would by chance" * (number > 0)
+        by_chance = f". At most about {(1.0 - prob) * len(n):.1f} would by chance" * (
+            number > 0
+        )
         advice.append(
             f"{counted} levels of {column!r} {'differ' if number > 1 else 'differs'} from all "
             f"items at equal score: {'the' if number else 'no'} {interval} of the {effect} "
@@ -274,23 +325,32 @@ def _p_values(draws: Floats) -> Floats:
     return np.maximum(two_sided(draws), 1.0 / len(draws))
 
 
-def _effects(fit: Fit, stats: Statistics, grouping: Grouping, place: int) -> tuple[Floats, Ints]:
+def _effects(
+    fit: Fit, stats: Statistics, grouping: Grouping, place: int
+) -> tuple[Floats, Ints]:
     """Return effects of levels, (draws, levels), 0 on average over items; and items of each."""
-    posterior, part = posterior_of(fit), stats.table("part")
-    scale, axis = posterior.outcome.theta, fit.axis("mean").local
+    posterior = posterior_of(fit)
+    part = stats.table("part")
+    scale = posterior.outcome.theta
+    axis = fit.axis("mean").local
     level = grouping.code[part["group"]]
     shifts: list[Floats] = []
     for k, label in enumerate(grouping.levels):
         rows = level == k
         # points that stand for the level's items, of about equal numbers
-        n, position = part["n"][rows], part[axis.sums[0]][rows]
+        n = part["n"][rows]
+        position = part[axis.sums[0]][rows]
         point = equal_parts(part["bin"][rows].astype(float), _POINTS, n)
         items = np.bincount(point, n)
         score = axis.score(np.bincount(point, position) / items)
         crossed = [label if i == place else None for i in range(len(fit.groupings))]
-        labels = np.full(len(score), label_of(crossed) if len(crossed) > 1 else label, dtype=object)
+        labels = np.full(
+            len(score), label_of(crossed) if len(crossed) > 1 else label, dtype=object
+        )
         size = np.ones(len(score))  # a term in it shifts both curves alike
-        curves = (posterior.curves(score, group, size)["mean"] for group in (labels, None))
+        curves = (
+            posterior.curves(score, group, size)["mean"] for group in (labels, None)
+        )
         with_level, shared = (scale.position(curve) for curve in curves)
         shifts.append((with_level - shared) @ (items / n.sum()))
     n = np.bincount(level, part["n"], len(shifts)).astype(np.int64)
@@ -346,7 +406,8 @@ def sensitivity(
     >>> soc.sensitivity(soc.fit(stats, tight), stats, [0.014]).table["verdict"][0]
     'fail'
     """
-    fit, stats = FIT(fit, "fit"), STATISTICS(stats, "stats")
+    fit = FIT(fit, "fit")
+    stats = STATISTICS(stats, "stats")
     from arviz_stats import psense
 
     from ..inference.draw_densities import draw_densities  # these load PyMC
@@ -355,7 +416,9 @@ def sensitivity(
     check_draws(fit, "the fit")
     sizes = fit.data["posterior"].sizes
     if (number := sizes["chain"] * sizes["draw"]) < _FEWEST:
-        raise FitError(f"{number} draws are too few to reweight: fit with soc.VI(draws=1000)")
+        raise FitError(
+            f"{number} draws are too few to reweight: fit with soc.VI(draws=1000)"
+        )
     scores = score_quantiles(fit, SHARES) if score is None else score
     quantities = calibration_curves(fit, scores, group, exposure)
     quantities = quantities[["mean"] if fit.mean_only else ["mean", "log_variance"]]
@@ -367,8 +430,12 @@ def sensitivity(
         tree = xr.DataTree.from_dict({"posterior": quantities})
         tables = []
         for name, density in zip(("prior", "likelihood"), densities, strict=True):
-            tree[f"log_{name}"] = xr.DataTree(draws.assign(total=(("chain", "draw"), density)))
-            tables.append(_rows(psense(tree, group=name, alphas=_ALPHAS)).assign(what=name))
+            tree[f"log_{name}"] = xr.DataTree(
+                draws.assign(total=(("chain", "draw"), density))
+            )
+            tables.append(
+                _rows(psense(tree, group=name, alphas=_ALPHAS)).assign(what=name)
+            )
     high, conflict = (table["value"] >= THRESHOLD for table in tables)
     tables[0]["verdict"] = np.select([high & conflict, high], [FAIL, WARN], OK)
     k = max(importance((a - 1.0) * x.ravel())[1] for x in densities for a in _ALPHAS)
@@ -380,15 +447,23 @@ def _rows(sensitivities: xr.Dataset) -> pd.DataFrame:
     parts = []
     for name, values in sensitivities.data_vars.items():
         title = _NAMES[str(name)]
-        places = [f"{title} at {t:.4g}" for t in values["score"].values] if values.ndim else title
-        parts.append(pd.DataFrame({"title": title, "where": places, "value": np.ravel(values)}))
+        places = (
+            [f"{title} at {t:.4g}" for t in values["score"].values]
+            if values.ndim
+            else title
+        )
+        parts.append(
+            pd.DataFrame({"title": title, "where": places, "value": np.ravel(values)})
+        )
     return pd.concat(parts)
 
 
 def _advice(fit: Fit, of_prior: pd.DataFrame, k: float) -> tuple[str, ...]:
     sentences = []
     if not fit.status.converged:
-        sentences.append(f"The fit did not converge, so this may be wrong: {fit.status.reason}.")
+        sentences.append(
+            f"The fit did not converge, so this may be wrong: {fit.status.reason}."
+        )
     if not k <= PARETO_K:
         sentences.append(
             f"Pareto k of the weights is {k:.2f}, above {PARETO_K}: these numbers are not reliable."

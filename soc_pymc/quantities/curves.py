@@ -15,7 +15,12 @@ from .._lib import arguments as rules
 from .._lib.arguments import PROBABILITY, OneOf, OrNone, shown
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import FitError
-from ..checks.observations import ITEMS_OR_STATISTICS, check_roles, summed, totals_without_folds
+from ..checks.observations import (
+    ITEMS_OR_STATISTICS,
+    check_roles,
+    summed,
+    totals_without_folds,
+)
 from ..checks.pit import ALL, equal_parts
 from ..checks.results import PROB, Result, estimates, result_table
 from ..data.items import Items, roles_of
@@ -27,11 +32,19 @@ from ..posterior.curves import warn_of_extrapolated_bins
 from ..posterior.item_columns import Columns, check_groups, posterior_roles, select
 from ..posterior.predictive import posterior_of
 
-SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)  # shares of the items, at whose scores curves are shown
+SHARES = (
+    0.05,
+    0.25,
+    0.5,
+    0.75,
+    0.95,
+)  # shares of the items, at whose scores curves are shown
 
 _WIDE = 1 << 32  # more than there are bins
 _MIXED_BINS = 200  # bins to evaluate a mixture, which costs more per cell
-_ROUNDING = 1e-12  # a variance below this share of the square is that of equal scores, 0
+_ROUNDING = (
+    1e-12  # a variance below this share of the square is that of equal scores, 0
+)
 
 
 def r_squared(fit: Fit, stats: Statistics | None = None) -> xr.DataArray:
@@ -62,14 +75,16 @@ def r_squared(fit: Fit, stats: Statistics | None = None) -> xr.DataArray:
     >>> dict(soc.quantities.r_squared(fit).sizes)
     {'chain': 4, 'draw': 250}
     """
-    fit, stats = FIT(fit, "fit"), OrNone(STATISTICS)(stats, "stats")
+    fit = FIT(fit, "fit")
+    stats = OrNone(STATISTICS)(stats, "stats")
     return variance_parts(fit, stats)["r_squared"]
 
 
 def variance_parts(fit: Fit, stats: Statistics | None) -> xr.Dataset:
     """Return draws of ``explained`` and ``total`` variance of theta, and of R^2."""
     support = support_of(fit, stats)
-    share, number = support.items / support.items.sum(), len(support.items)
+    share = support.items / support.items.sum()
+    number = len(support.items)
 
     def values(part: slice, centre: float = 0.0) -> list[Floats]:
         points = select(support.columns, part)
@@ -82,11 +97,14 @@ def variance_parts(fit: Fit, stats: Statistics | None) -> xr.Dataset:
 
     # squares about some mean lose no digits
     centre = float(values(slice(None, None, max(1, number // 20)))[0].mean())
-    target, centred = np.zeros(number, dtype=np.int64), partial(values, centre=centre)
+    target = np.zeros(number, dtype=np.int64)
+    centred = partial(values, centre=centre)
     mean, square, within = (x[:, 0] for x in summed(fit, share, target, 1, centred))
     explained = np.maximum(square - mean**2, 0.0)
     total = explained + within
-    return by_draw(fit, {"explained": explained, "total": total, "r_squared": explained / total})
+    return by_draw(
+        fit, {"explained": explained, "total": total, "r_squared": explained / total}
+    )
 
 
 def variance_reduction(
@@ -135,7 +153,9 @@ def variance_reduction(
     def terms(columns: Columns, point: Ints) -> list[Floats]:
         chosen = inverse = np.arange(len(point))
         if fit.prior.exposure is None:  # then cells of a support point have one prior
-            _, chosen, inverse = np.unique(point, return_index=True, return_inverse=True)
+            _, chosen, inverse = np.unique(
+                point, return_index=True, return_inverse=True
+            )
         rows = select(columns, chosen)
         size = rows[posterior.outcome.size]
         after = posterior.moments(columns)[1]
@@ -205,10 +225,13 @@ def _ratio_by_bin(
     OneOf("items", "exposure")(options["weight"], "weight")
     rules.Whole(1, 1 << 31)(options["bins"], "bins")
     PROBABILITY(options["prob"], "prob")
-    outcome, mixed = posterior_of(fit).outcome, fit.prior.gridded
+    outcome = posterior_of(fit).outcome
+    mixed = fit.prior.gridded
     by_size = options["weight"] == "exposure"
     if by_size and not outcome.sizes_add:
-        raise FitError(f"items with {outcome.words.outcomes} have no exposure: give weight='items'")
+        raise FitError(
+            f"items with {outcome.words.outcomes} have no exposure: give weight='items'"
+        )
     stats = data if isinstance(data, Statistics) else statistics_of(fit, data)
     support = support_of(fit, stats)
     if mixed:
@@ -219,9 +242,15 @@ def _ratio_by_bin(
     if by_size:
         y, size, weights = outcome.forms.exposure_means(table)
     else:
-        y, size, weights = table["sum_y"] / table["n"], outcome.forms.mean_size(table), table["n"]
+        y = table["sum_y"] / table["n"]
+        size = outcome.forms.mean_size(table)
+        weights = table["n"]
     y, size, weights = np.repeat([y, size, weights / 2], 2, axis=1)
-    columns = {outcome.observed: y, outcome.size: size, **select(support.columns, point)}
+    columns = {
+        outcome.observed: y,
+        outcome.size: size,
+        **select(support.columns, point),
+    }
     number_of_bin = np.repeat(support.key % _WIDE, 2).astype(float)
     bin_of = equal_parts(number_of_bin, options["bins"], support.items)
     n = np.bincount(bin_of, support.items)
@@ -232,9 +261,12 @@ def _ratio_by_bin(
 
     target = bin_of[point]
     above, below = summed(fit, weights, target, len(score), values, options["progress"])
-    overall, by_bin = above.sum(axis=1) / below.sum(axis=1), above / below
-    where, number = [ALL, *(f"score {t:.4g}" for t in score)], np.round(n).astype(np.int64)
-    draws, items = np.column_stack([overall, by_bin]), [number.sum(), *number]
+    overall = above.sum(axis=1) / below.sum(axis=1)
+    by_bin = above / below
+    where = [ALL, *(f"score {t:.4g}" for t in score)]
+    number = np.round(n).astype(np.int64)
+    draws = np.column_stack([overall, by_bin])
+    items = [number.sum(), *number]
     rows = estimates(what, where, draws, options["prob"], n=items)
     coords = {"score": ("bin", score), "n_items": ("bin", number)}
     ratios = by_draw(fit, {name: overall, f"{name}_by_bin": by_bin}, **coords)
@@ -279,15 +311,18 @@ def score_at(
     >>> bool(found.table["value"].is_monotonic_increasing)
     True
     """
-    fit, prob = FIT(fit, "fit"), PROBABILITY(prob, "prob")
+    fit = FIT(fit, "fit")
+    prob = PROBABILITY(prob, "prob")
     targets = np.atleast_1d(rules.numbers_of(target, "target"))
     if targets.ndim != 1 or not len(targets) or not np.isfinite(targets).all():
         raise FitError(f"target={shown(target)} must be a finite number, or several")
     curves = calibration_curves(fit, None, group, exposure)
-    score, axis = curves["score"].to_numpy(), fit.axis("mean")
+    score = curves["score"].to_numpy()
+    axis = fit.axis("mean")
     scale = posterior_of(fit).outcome.theta
     mean = curves["mean"].to_numpy().reshape(-1, len(score))
-    scores, shares = [], []
+    scores = []
+    shares = []
     for number in targets:
         crossed = np.zeros(len(mean), dtype=bool)
         if scale.holds(number):
@@ -318,10 +353,14 @@ def _first_crossing(position: Floats, excess: Floats) -> tuple[Floats, Bools]:
     """Return positions (draws,) at which rows of `excess` (draws, k) first change sign."""
     above = excess >= 0
     change = above != above[:, :1]
-    crossed, after = change.any(axis=1), np.maximum(change.argmax(axis=1), 1)
+    crossed = change.any(axis=1)
+    after = np.maximum(change.argmax(axis=1), 1)
     row = np.arange(len(excess))
-    before, behind = excess[row, after - 1], excess[row, after]
-    step = np.divide(before, before - behind, out=np.zeros(len(before)), where=before != behind)
+    before = excess[row, after - 1]
+    behind = excess[row, after]
+    step = np.divide(
+        before, before - behind, out=np.zeros(len(before)), where=before != behind
+    )
     crossing = position[after - 1] + step * (position[after] - position[after - 1])
     rising = excess[:, -1] >= excess[:, 0]
     end = np.where(rising == above[:, 0], position[0], position[-1])
@@ -334,16 +373,24 @@ def summary(fit: Fit) -> pd.DataFrame:
     curves: dict[str, Any] = {"E(theta | t)": drawn["mean"]}
     if not fit.mean_only:
         curves["sd(theta | t)"] = drawn["variance"] ** 0.5
-    values = {(name, float(t)): x.sel(score=t) for name, x in curves.items() for t in x["score"]}
+    values = {
+        (name, float(t)): x.sel(score=t)
+        for name, x in curves.items()
+        for t in x["score"]
+    }
     if not (fit.mean_only or fit.groups):  # with groups it needs statistics
         values["R-squared", np.nan] = r_squared(fit)
     posterior = fit.data["posterior"]
     for name in family_of(fit.prior).curves:
         if f"{name}_wiggle_sd" in posterior:
             values[f"{name}: sd about a line", np.nan] = posterior[f"{name}_wiggle_sd"]
-    rows = [(*key, *np.quantile(draws, (0.05, 0.5, 0.95))) for key, draws in values.items()]
+    rows = [
+        (*key, *np.quantile(draws, (0.05, 0.5, 0.95))) for key, draws in values.items()
+    ]
     if fit.status.pareto_k is not None:
-        rows.append(("Pareto k (at most 0.7)", np.nan, np.nan, fit.status.pareto_k, np.nan))
+        rows.append(
+            ("Pareto k (at most 0.7)", np.nan, np.nan, fit.status.pareto_k, np.nan)
+        )
     return pd.DataFrame(rows, columns=["quantity", "score", "lower", "median", "upper"])
 
 
@@ -368,11 +415,18 @@ def support_of(fit: Fit, stats: Statistics | None = None) -> SupportPoints:
     if stats is None:
         known = fit.data["constant_data"].to_dataset()
         if fit.groups or scale.width not in known:
-            lack = "what scores each group has" if fit.groups else "how wide its bins of scores are"
-            raise FitError(f"the fit does not say {lack}: give the statistics too, or the items")
+            lack = (
+                "what scores each group has"
+                if fit.groups
+                else "how wide its bins of scores are"
+            )
+            raise FitError(
+                f"the fit does not say {lack}: give the statistics too, or the items"
+            )
         names = ("score", scale.width, "score_min", "score_max", "n_items")
         score, sd, low, high, items = (known[name].to_numpy() for name in names)
-        key, position = np.arange(len(items)), scale.position(score)
+        key = np.arange(len(items))
+        position = scale.position(score)
     else:
         check_roles(fit, stats)
         check_groups(fit, stats)
@@ -382,14 +436,19 @@ def support_of(fit: Fit, stats: Statistics | None = None) -> SupportPoints:
         ways = sums | {"score_min": "min", "score_max": "max"}
         frame = pd.DataFrame({name: part[name] for name in ways})
         bins = frame.groupby(_key(fit, part)).agg(ways)
-        key, (items, *totals, low, high) = bins.index.to_numpy(), bins.to_numpy(dtype=float).T
+        key, (items, *totals, low, high) = (
+            bins.index.to_numpy(),
+            bins.to_numpy(dtype=float).T,
+        )
         position, square = (total / items for total in totals)
         variance = square - position**2
         sd = np.sqrt(np.where(variance > _ROUNDING * square, variance, 0.0))
     pairs = scale.score(position[:, None] + np.stack([-sd, sd], axis=1))
     points = {"score": np.clip(pairs, low[:, None], high[:, None]).ravel()}
     if stats is not None and fit.groups:
-        points["group"] = np.repeat(np.array(stats.groups, dtype=object)[key // _WIDE], 2)
+        points["group"] = np.repeat(
+            np.array(stats.groups, dtype=object)[key // _WIDE], 2
+        )
     return SupportPoints(key, points, np.repeat(items, 2) / 2)
 
 
@@ -397,7 +456,8 @@ def statistics_of(fit: Fit, items: Items, progress: bool | None = False) -> Stat
     """Return statistics of items with the fit's names of columns, for mixtures with joint cells."""
     posterior_roles(fit, items)  # refuses items of another kind
     mixed = fit.prior.gridded
-    bins, items = _MIXED_BINS if mixed else None, replace(items, cluster=None)
+    bins = _MIXED_BINS if mixed else None
+    items = replace(items, cluster=None)
     stats = totals_without_folds(items, bins=bins, joint=mixed, progress=progress)
     roles = roles_of(stats.data.attrs) | outcome_roles(fit.data.attrs)
     return Statistics(stats.data.assign_attrs(roles=json.dumps(roles)))
@@ -414,7 +474,8 @@ def score_quantiles(fit: Fit, shares: Sequence[float]) -> Floats:
 
 def by_draw(fit: Fit, values: Mapping[str, Floats], **coords: Any) -> xr.Dataset:
     """Return arrays (draws,) or (draws, bins) with dims (chain, draw) or (chain, draw, bin)."""
-    posterior, dims = fit.data["posterior"], ("chain", "draw", "bin")
+    posterior = fit.data["posterior"]
+    dims = ("chain", "draw", "bin")
     coords |= {name: posterior[name].to_numpy() for name in dims[:2]}
     sizes = [posterior.sizes[name] for name in dims[:2]]
     shaped = {name: x.reshape(*sizes, *x.shape[1:]) for name, x in values.items()}
