@@ -20,7 +20,7 @@ from ..data.statistics import Statistics
 from ..families.family import family_of
 from ..families.monotone import project_monotone
 from ..families.scales import MIDDLE, RANK
-from ..inference.results import Fit
+from ..fits.fit import Fit
 
 P_ZERO = "p_zero"  # share of theta that is exactly 0, given the score, and of an item
 Reduce = Callable[
