@@ -39,10 +39,10 @@ from .families.priors import Spline as Spline
 from .front.estimator import SecondOrderCalibrator as SecondOrderCalibrator
 from .inference.methods import NUTS as NUTS
 from .inference.methods import VI as VI
-from .inference.methods import FiveSteps as FiveSteps
 from .inference.results import Fit as Fit
 from .inference.results import Status as Status
 from .inference.results import load_fit as load_fit
+from .paper.five_steps import FiveSteps as FiveSteps
 from .posterior.calibration import bands as bands
 from .posterior.calibration import calibration_curves as calibration_curves
 from .posterior.calibration import prior_predictive as prior_predictive
