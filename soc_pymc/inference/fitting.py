@@ -15,10 +15,11 @@ from .._model import problem
 from ..data.statistics import Statistics
 from ..families.family import family_of_kind
 from ..families.priors import Prior
+from ..fits.fit import Fit, Status
+from ..fits.methods import Method, Verdict
 from .clusters import for_clusters
 from .fit_tree import conventional, fit_tree
-from .methods import VI, Method, PosteriorMethod, Verdict
-from .results import Fit, Status
+from .methods import VI, PosteriorMethod
 
 _log = logging.getLogger(__name__)
 _METHOD = A(Method, "soc.VI(...), soc.NUTS(...) or soc.FiveSteps(...)")

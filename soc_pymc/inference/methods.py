@@ -1,8 +1,8 @@
-"""Methods of inference as frozen configurations."""
+"""Methods that draw from the posterior, as frozen configurations."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from .._lib.arguments import (
     DRAWS,
@@ -12,6 +12,7 @@ from .._lib.arguments import (
     Whole,
     convert_fields,
 )
+from ..fits.methods import Method, Verdict
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -26,22 +27,6 @@ _SEED = Whole(0, (1 << 63) - 1)
 
 type Groups = dict[str, xr.Dataset]
 """Datasets by name of the group of the fit's `DataTree`."""
-type Verdict = dict[str, Any]
-"""The fields of a `Status` except for the seconds."""
-
-
-class Method(ABC):
-    """A configuration of inference that finds a fit's draws."""
-
-    @abstractmethod
-    def run(
-        self,
-        stats: "Statistics",
-        prior: "Prior",
-        model: "pm.Model | None",
-        progress: bool | None,
-    ) -> "tuple[xr.DataTree, Verdict]":
-        """Return the fit's `DataTree`, and how far it can be trusted."""
 
 
 class PosteriorMethod(Method):

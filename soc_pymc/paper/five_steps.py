@@ -20,9 +20,9 @@ from ..families.family import FAMILIES, Family
 from ..families.poisson_gamma import moments_of_log
 from ..families.priors import COMPONENTS, Prior, Spline
 from ..families.row_sums import RowSums
+from ..fits.methods import Method, Verdict
 from ..inference.density import SAMPLED
 from ..inference.fit_tree import bin_table
-from ..inference.methods import Method, Verdict
 from .smoothing import Parts, Smoothing, mixture_curves, place_moments, smooth_mixtures
 
 _KNOTS = "mean_knot", "variance_knot"
