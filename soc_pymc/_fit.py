@@ -19,9 +19,9 @@ from .checks.advice import as_code
 from .checks.comparison import elpd_table, left_out, warn_of_clusters
 from .checks.results import FAIL, OK
 from .data.statistics import Statistics, refuse_weights
-from .families.family import family_of
+from .families import family_of
 from .families.priors import Prior, Spline
-from .families.row_sums import MEAN_ONLY
+from .families.rows import MEAN_ONLY
 from .inference import fitting
 from .inference.methods import Method
 from .inference.results import Fit

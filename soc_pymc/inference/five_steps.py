@@ -18,18 +18,19 @@ from .._lib.errors import FitError
 from .._lib.reprs import short
 from .._lib.threads import ordered_map
 from .._model.interpreter import exact_slopes
+from .._model.mixture_cells import cell_points
+from .._model.monotone import project_monotone
 from .._model.pilot import check_joint_cells
 from .._model.rows import positions, rows_of
 from .._model.splines import Axis, natural_spline, place_knots, roughness, spline_matrix
 from .._model.terms import axis_of
 from ..data.statistics import Statistics
+from ..families import FAMILIES
 from ..families.components import WIDTH
-from ..families.family import FAMILIES, Family
-from ..families.mixture_rows import cell_points
-from ..families.monotone import project_monotone
-from ..families.poisson_gamma import match_gammas, moments_of_log
+from ..families.family import Family
+from ..families.poisson import match_gammas, moments_of_log
 from ..families.priors import COMPONENTS, Spline
-from ..families.row_sums import Columns, RowSums
+from ..families.rows import Columns, RowSums
 from .density import SAMPLED
 from .fit_tree import bin_table
 from .methods import FiveSteps
