@@ -22,9 +22,9 @@ from .data.statistics import Statistics, refuse_weights
 from .families import family_of
 from .families.priors import Prior, Spline
 from .families.rows import MEAN_ONLY
+from .fits.fit import Fit
+from .fits.methods import Method
 from .inference import fitting
-from .inference.methods import Method
-from .inference.results import Fit
 
 if TYPE_CHECKING:
     import pymc as pm

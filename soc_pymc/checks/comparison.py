@@ -23,8 +23,8 @@ from .._lib.threads import one_blas_thread
 from ..data.items import Items
 from ..data.statistics import STATISTICS, Statistics
 from ..families.priors import Prior
-from ..inference.methods import NUTS, VI, FiveSteps
-from ..inference.results import PARETO_K, Fit, Status, named_fits, outcome_roles
+from ..fits.fit import PARETO_K, Fit, Status, named_fits, outcome_roles
+from ..fits.methods import NUTS, VI, FiveSteps
 from ..posterior.item_columns import in_chunks, select
 from ..posterior.predictive import posterior_of
 from .observations import (

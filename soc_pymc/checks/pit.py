@@ -23,7 +23,7 @@ from .._lib.arguments import digits
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.laws import uniform_distance, uniform_p_value
 from ..families.outcome import Outcome
-from ..inference.results import Fit
+from ..fits.fit import Fit
 from ..posterior.item_columns import Columns, in_chunks, select
 from ..posterior.predictive import Posterior, posterior_of
 from .observations import Observations, even_draws

@@ -11,7 +11,7 @@ from .._model.mixture_cells import WITHIN_BOUNDS
 from .._model.problem import Problem, prior_draws
 from ..data.statistics import Statistics
 from ..families.rows import RowSums
-from .deferred import RowValues, deferred, flat
+from ..fits.deferred import RowValues, deferred, flat
 from .density import CHUNK, SAMPLED, with_labels
 
 # of parameters, and of outcomes at least

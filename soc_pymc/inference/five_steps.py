@@ -31,9 +31,9 @@ from ..families.family import Family
 from ..families.poisson import match_gammas, moments_of_log
 from ..families.priors import COMPONENTS, Spline
 from ..families.rows import Columns, RowSums
+from ..fits.methods import FiveSteps
 from .density import SAMPLED
 from .fit_tree import bin_table
-from .methods import FiveSteps
 
 Pair = tuple[Floats, Floats]
 # of components: weights, and means and sds of log theta, logit theta or theta, each (bins, R)

@@ -22,7 +22,7 @@ from ..families import OUTCOMES
 from ..families.outcome import Outcome
 from ..families.priors import Beta
 from ..families.scales import LOG
-from ..inference.results import Fit
+from ..fits.fit import Fit
 from ..posterior.calibration import bands, calibration_curves
 from . import style
 from .style import AX

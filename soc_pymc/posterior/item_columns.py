@@ -30,7 +30,7 @@ from ..data.validation import bounds_of, check_types, scan
 from ..families import OUTCOMES, family_of
 from ..families.family import Family
 from ..families.outcome import Outcome
-from ..inference.results import Fit
+from ..fits.fit import Fit
 from .curves import warn_of_extrapolation
 
 # Arrays of one length by role: score, outcome, size and ``group``. Where an item stands for several
