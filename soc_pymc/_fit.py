@@ -22,9 +22,9 @@ from .data.statistics import Statistics, refuse_weights
 from .families.family import family_of
 from .families.priors import Prior, Spline
 from .families.row_sums import MEAN_ONLY
+from .fits.fit import Fit
+from .fits.methods import Method
 from .inference import fitting
-from .inference.methods import Method
-from .inference.results import Fit
 
 if TYPE_CHECKING:
     import pymc as pm

@@ -34,7 +34,7 @@ from .data.summaries import summarize
 from .data.validation import scan
 from .families.outcomes import OUTCOMES, Outcome
 from .families.scales import LINEAR, LOG, STEPS
-from .inference.results import Fit, named_fits
+from .fits.fit import Fit, named_fits
 from .posterior.curves import warn_of_extrapolation
 from .posterior.item_columns import Columns, frame_columns, in_chunks
 from .posterior.predictive import posterior_of

@@ -21,7 +21,7 @@ from ..data.items import Items, arguments_of, group_roles, has_score
 from ..data.sources import kind_of
 from ..data.statistics import Statistics
 from ..families.family import reads_joint
-from ..inference.results import Fit
+from ..fits.fit import Fit
 from ..plots.curves import fitted_curves
 from ..plots.style import picture_of
 from ..posterior.calibration import bands

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
+from .._lib.above import made_above
 from .._lib.arguments import SEED, Whole, names_of
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
@@ -23,7 +24,7 @@ from ..data.items import Items, group_roles
 from ..data.sources import opened, word_columns
 from ..data.statistics import Statistics
 from ..families.row_sums import MEAN_ONLY
-from ..inference.results import FIT, PARETO_K, Fit, Status
+from ..fits.fit import FIT, PARETO_K, Fit, Status
 from ..posterior.item_columns import Columns, select
 from ..posterior.predictive import posterior_of
 from . import pit
@@ -108,13 +109,7 @@ class CheckResult(Result):
         return self.loo and self.loo.record()
 
     def _repr_html_(self) -> str:
-        from ..plots.results import plot_pit
-        from ..plots.style import picture_of
-
-        image = '<img src="{source}" width="{width}" alt="PIT of all items">'
-        return super()._repr_html_() + image.format(
-            **picture_of(plot_pit, self, height=3.2)
-        )
+        return super()._repr_html_() + str(made_above("pit_image", self))
 
 
 @one_blas_thread

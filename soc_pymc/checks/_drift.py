@@ -23,8 +23,8 @@ from .._model.splines import knots_in
 from ..data.items import day as day_rule
 from ..data.statistics import STATISTICS, Statistics
 from ..families.family import family_of
+from ..fits.fit import FIT, Fit
 from ..inference.fitting import fit as fit_all
-from ..inference.results import FIT, Fit
 from ..posterior.curves import place_of, with_posterior
 from ..posterior.predictive import posterior_of
 from .findings import (

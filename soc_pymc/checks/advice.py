@@ -20,7 +20,7 @@ from ..data.items import group_roles, roles_of
 from ..families.family import family_of
 from ..families.priors import Prior, Spline
 from ..families.scales import LINEAR
-from ..inference.results import Fit
+from ..fits.fit import Fit
 from ..posterior.curves import average_curves
 from ..posterior.predictive import posterior_of
 from .comparison import mixture_weights

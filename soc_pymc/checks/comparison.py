@@ -24,8 +24,8 @@ from ..data.items import Items
 from ..data.statistics import STATISTICS, Statistics
 from ..families.family import reads_joint
 from ..families.priors import Prior
-from ..inference.methods import NUTS, VI, FiveSteps
-from ..inference.results import PARETO_K, Fit, Status, named_fits, outcome_roles
+from ..fits.fit import PARETO_K, Fit, Status, named_fits, outcome_roles
+from ..fits.methods import NUTS, VI, FiveSteps
 from ..posterior.item_columns import in_chunks, select
 from ..posterior.predictive import posterior_of
 from .findings import OK

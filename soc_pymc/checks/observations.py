@@ -27,7 +27,7 @@ from ..data.statistics import Statistics, refuse_weights
 from ..data.summaries import totals_of
 from ..families.family import family_of
 from ..families.row_sums import RowSums
-from ..inference.results import Fit, outcome_roles
+from ..fits.fit import Fit, outcome_roles
 from ..posterior.calibration import bin_scores_of
 from ..posterior.curves import (
     average_curves,

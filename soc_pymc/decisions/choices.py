@@ -12,7 +12,7 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from ..data.items import Items, check_outcomes
 from ..families.scales import LARGEST
-from ..inference.results import Fit
+from ..fits.fit import Fit
 from ..posterior.curves import items_at_once
 from ..posterior.item_columns import (
     Columns,

@@ -26,7 +26,7 @@ from ..checks.pit import ALL
 from ..data.items import Items, check_outcomes
 from ..families.family import NEAR_ZERO
 from ..families.outcomes import OUTCOMES
-from ..inference.results import Fit
+from ..fits.fit import Fit
 from ..posterior.item_columns import select
 from ..posterior.items import probabilities
 from ..prior_table import quantile_name

@@ -24,7 +24,7 @@ from ..families.priors import Prior, Spline
 
 if TYPE_CHECKING:
     from ..data.items import Items
-    from ..inference.methods import Method
+    from ..fits.methods import Method
 
 Chosen = argparse.Namespace
 

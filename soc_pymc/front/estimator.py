@@ -29,8 +29,8 @@ from ..families.family import family_of, reads_joint
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.priors import Prior
 from ..families.scales import common_scale
-from ..inference.methods import Method
-from ..inference.results import Fit
+from ..fits.fit import Fit
+from ..fits.methods import Method
 from ..posterior.calibration import curves_of
 from ..posterior.curves import items_at_once, warn_of_extrapolation
 from ..posterior.item_columns import columns_of, in_chunks

@@ -15,10 +15,10 @@ from .._model import problem
 from ..data.statistics import Statistics
 from ..families.family import family_of_kind
 from ..families.priors import Prior
+from ..fits.fit import Fit, Status
+from ..fits.methods import NUTS, VI, FiveSteps, Method
 from .clusters import for_clusters
 from .fit_tree import conventional, fit_tree
-from .methods import NUTS, VI, FiveSteps, Method
-from .results import Fit, Status
 from .variational import run_variational
 
 _log = logging.getLogger(__name__)

@@ -30,9 +30,9 @@ from ..families.monotone import project_monotone
 from ..families.poisson_gamma import match_gammas, moments_of_log
 from ..families.priors import COMPONENTS, Spline
 from ..families.row_sums import Columns, RowSums
+from ..fits.methods import FiveSteps
 from .density import SAMPLED
 from .fit_tree import bin_table
-from .methods import FiveSteps
 
 Pair = tuple[Floats, Floats]
 # of components: weights, and means and sds of log theta, logit theta or theta, each (bins, R)

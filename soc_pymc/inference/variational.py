@@ -21,6 +21,8 @@ from .._lib.errors import FitError
 from .._lib.progress import Phase, phase
 from .._lib.psis import smoothed
 from .._model.problem import Problem
+from ..fits.fit import PARETO_K
+from ..fits.methods import VI
 from .annealing import annealed
 from .density import (
     Densities,
@@ -30,8 +32,6 @@ from .density import (
     systematic,
 )
 from .fit_tree import in_chains
-from .methods import VI
-from .results import PARETO_K
 
 _REACH = 0.5  # step in sd on either side, for the curvature of the posterior's bulk
 _WIDEST = (

@@ -17,7 +17,7 @@ from ..families.family import FAMILIES, family_of
 from ..families.outcomes import Outcome
 from ..families.row_sums import MEAN_ONLY
 from ..families.scales import LINEAR, LOG
-from ..inference.results import FIT, Fit, outcome_roles
+from ..fits.fit import FIT, Fit, outcome_roles
 from ..posterior.calibration import bands, calibration_curves, curves_of, default_scores
 from ..posterior.curves import atom_of, place_of
 from ..posterior.predictive import posterior_of

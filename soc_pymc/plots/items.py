@@ -21,7 +21,7 @@ from ..data.summaries import summarize
 from ..families.outcomes import OUTCOMES, Outcome
 from ..families.priors import Beta
 from ..families.scales import LOG
-from ..inference.results import Fit
+from ..fits.fit import Fit
 from ..posterior.calibration import bands, calibration_curves
 from . import style
 from .style import AX

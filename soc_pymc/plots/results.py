@@ -101,6 +101,12 @@ def plot_pit(
     return axes
 
 
+def pit_image(result: CheckResult) -> str:
+    """Return the picture of the PIT as an element of HTML."""
+    image = '<img src="{source}" width="{width}" alt="PIT of all items">'
+    return image.format(**style.picture_of(plot_pit, result, height=3.2))
+
+
 def _ecdf(result: CheckResult, number: int, ax: Axes) -> str:
     """Draw band and ECDF differences of a slice, coloured by its verdict; return a title."""
     pit = result.data["pit"].to_dataset().isel(slice=number)

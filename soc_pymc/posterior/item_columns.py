@@ -29,7 +29,7 @@ from ..data.statistics import Statistics
 from ..data.validation import bounds_of, check_types, scan
 from ..families.family import Family, family_of, with_zero
 from ..families.outcomes import OUTCOMES, Outcome
-from ..inference.results import Fit
+from ..fits.fit import Fit
 from .curves import warn_of_extrapolation
 
 # Arrays of one length by role: score, outcome, size and ``group``. Where an item stands for several

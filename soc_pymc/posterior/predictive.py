@@ -20,7 +20,7 @@ from .._lib.errors import FitError
 from ..families.family import family_of
 from ..families.priors import COMPONENTS
 from ..families.row_sums import MEAN_ONLY
-from ..inference.results import FIT, Fit
+from ..fits.fit import FIT, Fit
 from .curves import (
     atom_of,
     average_curves,

@@ -18,7 +18,7 @@ from ..families.family import family_of, with_zero
 from ..families.mixture_weights import WeightForms, weights_of_draws
 from ..families.priors import COMPONENTS
 from ..families.scales import RANK
-from ..inference.results import Fit
+from ..fits.fit import Fit
 from ..prior_table import ARRAYS, moments, with_zeros
 from .curves import (
     P_ZERO,

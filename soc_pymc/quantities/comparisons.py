@@ -29,7 +29,7 @@ from ..checks.pit import equal_parts
 from ..data.items import Grouping, Items, label_of
 from ..data.statistics import STATISTICS, Statistics
 from ..families.scales import LINEAR, LOG, LOGIT
-from ..inference.results import FIT, PARETO_K, Fit
+from ..fits.fit import FIT, PARETO_K, Fit
 from ..posterior.calibration import calibration_curves
 from ..posterior.curves import extrapolation_reported, items_at_once
 from ..posterior.item_columns import (

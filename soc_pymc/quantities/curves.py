@@ -26,7 +26,7 @@ from ..checks.pit import ALL, equal_parts
 from ..data.items import Items, roles_of
 from ..data.statistics import STATISTICS, Statistics
 from ..families.family import family_of
-from ..inference.results import FIT, Fit, outcome_roles
+from ..fits.fit import FIT, Fit, outcome_roles
 from ..posterior.calibration import calibration_curves, curves_of
 from ..posterior.curves import warn_of_extrapolated_bins
 from ..posterior.item_columns import Columns, check_groups, posterior_roles, select

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from .._lib.above import made_above
 from .._lib.arguments import A, OneOf, shown
 from .._lib.errors import FitError
 from .._lib.files import read_saved, save_netcdf
@@ -19,6 +20,7 @@ from .._model.splines import Axis
 from ..data.items import grouping_dims, has_score, is_label, roles_of
 from ..families.priors import PRIORS, Prior, Spline
 from ..families.scales import RANK
+from .deferred import with_recipes, without_recipes
 from .methods import NUTS, VI, FiveSteps, Method
 
 PARETO_K = 0.7
@@ -211,9 +213,8 @@ class Fit:
         >>> fit.summary()["quantity"].nunique()
         6
         """
-        from ..quantities.curves import summary
-
-        return summary(self)
+        table: pd.DataFrame = made_above("summary", self)
+        return table
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one netCDF file, whole or not at all, for `load_fit`.
@@ -230,8 +231,6 @@ class Fit:
         FitError
             If `path` is not the name of a file, or the fit could not be loaded again.
         """
-        from .deferred import with_recipes
-
         tree = with_recipes(self.data)
         for name in ("prior", "method", "status"):
             record = getattr(self, name)
@@ -317,8 +316,6 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
     >>> again.prior == fit.prior, again.data.equals(fit.data)
     (True, True)
     """
-    from .deferred import without_recipes
-
     tree = read_saved(
         path, xr.open_datatree, _FORMAT, FitError, "a fit", "soc-pymc fit"
     ).copy()
