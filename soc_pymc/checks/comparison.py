@@ -25,7 +25,7 @@ from ..data.statistics import STATISTICS, Statistics
 from ..families.family import reads_joint
 from ..families.priors import Prior
 from ..fits.fit import PARETO_K, Fit, Status, named_fits, outcome_roles
-from ..fits.methods import NUTS, VI, FiveSteps
+from ..fits.methods import Method
 from ..posterior.item_columns import in_chunks, select
 from ..posterior.predictive import posterior_of
 from .findings import OK
@@ -297,7 +297,7 @@ def mixture_weights(log_density: Floats, n: Ints) -> Floats:
 def cross_validate(
     stats: Statistics,
     prior: Prior | None = None,
-    method: VI | NUTS | FiveSteps | None = None,
+    method: Method | None = None,
     *,
     progress: bool | None = None,
 ) -> pd.DataFrame:

@@ -21,7 +21,7 @@ from ..data.items import grouping_dims, has_score, is_label, roles_of
 from ..families.priors import PRIORS, Prior, Spline
 from ..families.scales import RANK
 from .deferred import with_recipes, without_recipes
-from .methods import NUTS, VI, FiveSteps, Method
+from .methods import Method
 
 PARETO_K = 0.7
 """Above this, the mean of importance weights is unreliable (Vehtari et al. 2024)."""
@@ -336,18 +336,19 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
         ) from error
 
 
-_RECORDS: dict[str, Any] = {
-    kind.__name__: kind for kind in (VI, NUTS, FiveSteps, Status, *PRIORS)
-}
-
-
 def _record(text: str) -> Any:
-    """A configuration from JSON with the name of its class."""
+    """A configuration from JSON with the public name of its class."""
+    import soc_pymc  # whose names are loaded when they are read
+
     content = json.loads(text)
-    kind = _RECORDS[content.pop("name")]
-    return kind(
-        **{k: Spline(**v) if isinstance(v, dict) else v for k, v in content.items()}
-    )
+    name = content.pop("name")
+    kind = getattr(soc_pymc, name, None)
+    if not isinstance(kind, type) or not issubclass(kind, (Method, Status, *PRIORS)):
+        raise KeyError(name)
+    values: dict[str, Any] = {
+        k: Spline(**v) if isinstance(v, dict) else v for k, v in content.items()
+    }
+    return kind(**values)
 
 
 def named_fits(fits: Fit | Mapping[str, Fit], alone: str) -> dict[str, Fit]:

@@ -19,7 +19,7 @@ from ..families.family import family_of, family_of_kind
 from ..families.priors import Prior
 from ..families.scales import LINEAR, LOG, LOGIT, SCALES
 from ..fits.fit import FIT, Fit, Status
-from ..fits.methods import VI
+from ..inference.methods import VI
 from .curves import (
     P_ZERO,
     atom_of,
