@@ -27,6 +27,7 @@ from ..fits.fit import PARETO_K, Fit, Status, named_fits, outcome_roles
 from ..fits.methods import Method
 from ..posterior.item_columns import in_chunks, select
 from ..posterior.predictive import posterior_of
+from .findings import OK
 from .observations import (
     ITEMS_OR_STATISTICS,
     Observations,
@@ -35,7 +36,6 @@ from .observations import (
     observe,
     thin,
 )
-from .results import OK
 
 _CHUNK = 20_000  # rows at once
 # log densities of smoothed rows, and draws
