@@ -33,8 +33,8 @@ from pytensor.link.vm import VMLinker
 from pytensor.tensor.utils import safe_signature
 
 from .._lib.arrays import Floats
-from ..families.family import FAMILIES
-from ..families.mixture_rows import MixtureCells
+from ..families import FAMILIES
+from .mixture_cells import MixtureCells
 
 __all__ = [
     "MixtureLogMarginal",

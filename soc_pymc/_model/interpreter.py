@@ -14,8 +14,7 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from .._lib.arrays import Floats, Ints
-from ..families.mixture_rows import WITHIN_BOUNDS
-from ..families.row_sums import RowSums
+from ..families.rows import RowSums
 from .coordinates import Point, Values
 from .internals import (
     ParameterValueError,
@@ -25,6 +24,7 @@ from .internals import (
     merged,
     vectorized,
 )
+from .mixture_cells import WITHIN_BOUNDS
 
 if TYPE_CHECKING:
     from .problem import Problem

@@ -15,11 +15,11 @@ import pytensor.tensor as pt
 
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
-from ..families.mixture_rows import BEYOND, WITHIN_BOUNDS, MixtureCells
-from ..families.row_sums import RowSums
+from ..families.rows import RowSums
 from .coordinates import Coefficients, PenalisedCoefficients
 from .internals import MixtureLogMarginal, Transform, gufunc_signature
 from .laplace import ROOT2, half_normal_scale
+from .mixture_cells import BEYOND, WITHIN_BOUNDS, MixtureCells
 
 if TYPE_CHECKING:
     from .problem import Problem

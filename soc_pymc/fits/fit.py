@@ -15,7 +15,7 @@ from .._lib.above import made_above
 from .._lib.arguments import A, OneOf, shown
 from .._lib.errors import FitError
 from .._lib.files import read_saved, save_netcdf
-from .._lib.reprs import Rows, groups_row, html_table, lines, score_range, short
+from .._lib.reprs import Rows, groups_row, html_table, lines, number, score_range, short
 from .._model.splines import Axis
 from ..data.items import grouping_dims, has_score, is_label, roles_of
 from ..families.priors import PRIORS, Prior, Spline
@@ -66,11 +66,8 @@ class Status:
     mc_error: float | None = None
 
     def _repr_html_(self) -> str:
-        shown = (
-            (k, f"{v:.3g}" if isinstance(v, float) else v)
-            for k, v in vars(self).items()
-        )
-        return html_table("Status", ((k, v) for k, v in shown if v is not None))
+        shown = {k: v for k, v in vars(self).items() if v is not None}
+        return html_table("Status", ((k, number(v)) for k, v in shown.items()))
 
 
 @dataclass(frozen=True, eq=False)
