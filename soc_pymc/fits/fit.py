@@ -17,7 +17,8 @@ from .._lib.errors import FitError
 from .._lib.files import read_saved, save_netcdf
 from .._lib.reprs import Rows, groups_row, html_table, lines, number, score_range, short
 from .._model.splines import Axis
-from ..data.items import grouping_dims, has_score, is_label, roles_of
+from ..data.items import grouping_dims
+from ..data.roles import Roles, bounds_of
 from ..families.priors import PRIORS, Prior, Spline
 from ..families.scales import RANK
 from .deferred import with_recipes, without_recipes
@@ -274,7 +275,7 @@ def _fit_rows(fit: Fit) -> Rows:
         ("method", short(fit.method)),
         ("draws", f"{sizes['chain'] * sizes['draw']:,}{chains}"),
         ("items", items),
-        ("scores", score_range(bins) if has_score(fit.data.attrs) else "none"),
+        ("scores", score_range(bins) if Roles.of(fit.data.attrs).has_score else "none"),
         *groups_row(fit.groups),
         ("seconds", f"{fit.status.seconds:.1f}"),
     ]
@@ -286,10 +287,8 @@ FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
 
 def outcome_roles(attrs: Mapping[Any, Any]) -> dict[str, str]:
     """Columns of score and outcome, from the attributes of a fit or of statistics."""
-    names = roles_of(attrs)
-    return {
-        r: c for r, c in names.items() if r not in ("id", "fold") and not is_label(r)
-    }
+    names = Roles.of(attrs).items()
+    return {r: name for r, name in names if bounds_of(r) and r != "fold"}
 
 
 def load_fit(path: str | os.PathLike[str]) -> Fit:

@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import soc_pymc as soc
 
 from .._lib.errors import FitError, StatisticsError
-from ..data.items import (
-    NO_SCORE,
-    arguments_of,
-    group_roles,
-    is_group,
-    roles_of,
-    roles_of_groups,
-)
+from ..data.roles import NO_SCORE, Roles, is_group
 from ..families import FAMILIES, OUTCOMES
 from ..families.outcome import Outcome
 from ..families.priors import Prior, Spline
@@ -64,9 +57,11 @@ def items_of(chosen: Chosen, fitted: "soc.Fit | None" = None) -> "Items":
     """The items that the options describe; missing columns are those of a fit."""
     from ..data.items import ITEMS
 
-    known = roles_of(fitted.data.attrs) if fitted is not None else {}
+    known = Roles.of(fitted.data.attrs) if fitted is not None else Roles()
     if fitted is None or not fitted.groups:
-        known = {role: column for role, column in known.items() if not is_group(role)}
+        known = Roles(
+            {role: name for role, name in known.items() if not is_group(role)}
+        )
     kind = _kind_of(chosen, known)
     roles = ["score", kind.observed, kind.size]
     if getattr(chosen, "score_only", False):
@@ -76,7 +71,9 @@ def items_of(chosen: Chosen, fitted: "soc.Fit | None" = None) -> "Items":
             )
         sized = getattr(chosen, kind.size) or (fitted and fitted.prior.exposure)
         roles = ["score", kind.size] if sized else ["score"]
-    names = {role: getattr(chosen, role) or known.get(role, "") for role in roles}
+    names = Roles(
+        {role: getattr(chosen, role) or known.get(role, "") for role in roles}
+    )
     if chosen.no_score:
         if chosen.score:
             raise StatisticsError(
@@ -89,19 +86,19 @@ def items_of(chosen: Chosen, fitted: "soc.Fit | None" = None) -> "Items":
     ]
     if missing:
         raise StatisticsError(f"{_WHICH}: {', '.join(missing)}")
-    names |= groups_of(chosen) or group_roles(known)
+    names |= groups_of(chosen) or known.groups
     others = {
         role: getattr(chosen, role, None) for role in ("id", "fold", "cluster", "date")
     }
     names |= {role: name for role, name in others.items() if name}
     source = chosen.items[0] if len(chosen.items) == 1 else chosen.items
-    items: Items = ITEMS[kind.kind](source, **arguments_of(names))
+    items: Items = ITEMS[kind.kind](source, **names.arguments)
     return items
 
 
 def groups_of(chosen: Chosen) -> dict[str, str]:
     """Columns of groups by role."""
-    return roles_of_groups(getattr(chosen, "group", None) or None)
+    return Roles.of_groups(getattr(chosen, "group", None) or None)
 
 
 def _kind_of(chosen: Chosen, known: dict[str, str]) -> Outcome:

@@ -16,7 +16,7 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsWarning, warn_user
 from .._model.monotone import project_monotone
 from .._model.splines import knots_in, spline_matrix
-from ..data.items import CROSS, MARK
+from ..data.roles import CROSS, MARK
 from ..data.statistics import Statistics
 from ..families import family_of
 from ..families.scales import MIDDLE, RANK

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import FitError
 from .._model.splines import knots_in
-from ..data.items import ONE_SCORE, has_score
+from ..data.roles import ONE_SCORE, Roles
 from ..families import family_of
 from ..families.priors import COMPONENTS
 from ..families.rows import MEAN_ONLY
@@ -114,7 +114,9 @@ def _meta(fit: Fit, edges: Floats, sizes: Floats) -> dict[str, Any]:
         "mixture": bool(fit.prior.gridded),
         "zero": bool(fit.prior.zero),
         "axis": {"scale": axis.scale, "low": low, "high": high, **ranks},
-        "score": None if has_score(fit.data.attrs) else ONE_SCORE,  # of all items
+        "score": None
+        if Roles.of(fit.data.attrs).has_score
+        else ONE_SCORE,  # of all items
         "edges": edges.tolist(),
         "score_edges": axis.inverse(edges).tolist(),
         "atoms": list(fit.atoms),

@@ -23,7 +23,8 @@ from ..checks.observations import (
     totals_without_folds,
 )
 from ..checks.pit import ALL, equal_parts
-from ..data.items import Items, roles_of
+from ..data.items import Items
+from ..data.roles import Roles
 from ..data.statistics import STATISTICS, Statistics
 from ..families import family_of
 from ..fits.fit import FIT, Fit, outcome_roles
@@ -459,7 +460,7 @@ def statistics_of(fit: Fit, items: Items, progress: bool | None = False) -> Stat
     bins = _MIXED_BINS if mixed else None
     items = replace(items, cluster=None)
     stats = totals_without_folds(items, bins=bins, joint=mixed, progress=progress)
-    roles = roles_of(stats.data.attrs) | outcome_roles(fit.data.attrs)
+    roles = Roles.of(stats.data.attrs) | outcome_roles(fit.data.attrs)
     return Statistics(stats.data.assign_attrs(roles=json.dumps(roles)))
 
 
