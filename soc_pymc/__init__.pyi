@@ -39,10 +39,10 @@ from .families.priors import Spline as Spline
 from .fits.fit import Fit as Fit
 from .fits.fit import Status as Status
 from .fits.fit import load_fit as load_fit
-from .fits.methods import NUTS as NUTS
-from .fits.methods import VI as VI
-from .fits.methods import FiveSteps as FiveSteps
 from .front.estimator import SecondOrderCalibrator as SecondOrderCalibrator
+from .inference.methods import NUTS as NUTS
+from .inference.methods import VI as VI
+from .paper.five_steps import FiveSteps as FiveSteps
 from .posterior.calibration import bands as bands
 from .posterior.calibration import calibration_curves as calibration_curves
 from .posterior.calibration import prior_predictive as prior_predictive

@@ -14,6 +14,7 @@ from ._lib.arrays import Floats
 from ._lib.errors import FitError, ItemsError
 from ._lib.progress import phase
 from .checks.comparison import cross_validate, warn_of_clusters
+from .checks.findings import FAIL, OK, SIDES, Result, result_table
 from .checks.observations import check_rows
 from .checks.pit import (
     ALL,
@@ -25,7 +26,6 @@ from .checks.pit import (
     slice_pits,
     with_p_values,
 )
-from .checks.results import FAIL, OK, SIDES, Result, result_table
 from .data.binning import added
 from .data.items import Items, arguments_of, check_outcomes, is_group
 from .data.sources import batches

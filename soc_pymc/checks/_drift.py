@@ -26,19 +26,18 @@ from ..fits.fit import FIT, Fit, with_draws
 from ..inference.fitting import fit as fit_all
 from ..posterior.item_columns import check_statistics
 from ..posterior.predictive import posterior_under
-from .observations import CurveRows, curve_rows, observe
-from .pit import Slice, cdf_ends, pit_tests
-from .results import (
+from .findings import (
     FAIL,
     OK,
     SIDES,
     WARN,
     WARNS,
-    Findings,
+    Finding,
     Result,
-    finding,
     result_table,
 )
+from .observations import CurveRows, curve_rows, observe
+from .pit import Slice, cdf_ends, pit_tests
 
 PARTS = (
     "level",
@@ -201,7 +200,7 @@ def _table(
     seed: int,
     progress: bool | None,
 ) -> pd.DataFrame:
-    rows: Findings = []
+    rows: list[Finding] = []
     mean = states["smoothed"].to_numpy()
     p_value = states["p_value"].to_numpy()
     half = SIDES * np.sqrt(
@@ -212,8 +211,8 @@ def _table(
         for part, value, width, p in zip(
             PARTS, mean[t], half[t], p_value[t], strict=True
         ):
-            ends = {"low": value - width, "high": value + width}
-            rows.append(finding(part, str(day), value, p, n=day_stats.n_items) | ends)
+            ends = value - width, value + width
+            rows.append(Finding(part, str(day), day_stats.n_items, value, *ends, p))
         if day_stats.has_joint and not curves.mean_only:
             moved = _moved(curves, states.isel(day=t))
             rng = np.random.default_rng([seed, t])

@@ -26,10 +26,11 @@ from ..data.statistics import STATISTICS, Statistics
 from ..families.family import reads_joint
 from ..families.priors import Prior
 from ..fits.fit import PARETO_K, Fit, Status, named_fits, outcome_roles
-from ..fits.methods import NUTS, VI, FiveSteps
+from ..fits.methods import Method
 from ..posterior.averages import density_moments
 from ..posterior.item_columns import in_chunks, select
 from ..posterior.predictive import Posterior, posterior_of, posterior_under
+from .findings import OK
 from .observations import (
     ITEMS_OR_STATISTICS,
     Observations,
@@ -37,7 +38,6 @@ from .observations import (
     curve_rows,
     observe,
 )
-from .results import OK
 
 _CHUNK = 20_000  # rows at once
 # log densities of smoothed rows, and draws
@@ -299,7 +299,7 @@ def mixture_weights(log_density: Floats, n: Ints) -> Floats:
 def cross_validate(
     stats: Statistics,
     prior: Prior | None = None,
-    method: VI | NUTS | FiveSteps | None = None,
+    method: Method | None = None,
     *,
     progress: bool | None = None,
 ) -> pd.DataFrame:

@@ -264,6 +264,8 @@ def _choose(reader: Grouped | Local, asked: int | None, equal: str | None) -> Fl
         grid = finer
         scores = reader.weights(finer, weight)
         weights = without_atoms()
+    if not weights.any():  # all items are in atoms
+        return binning.atom_edges(np.empty(0), list(atoms), grid, scores.cell)
     cells = scores.cell[weights > 0]
     weights = weights[weights > 0]
     edges = binning.choose_edges(grid, cells, weights, bins, halve_ends=asked is None)

@@ -15,13 +15,13 @@ from .._lib.above import made_above
 from .._lib.arguments import A, OneOf, shown
 from .._lib.errors import FitError
 from .._lib.files import read_saved, save_netcdf
-from .._lib.reprs import Rows, groups_row, html_table, lines, score_range, short
+from .._lib.reprs import Rows, groups_row, html_table, lines, number, score_range, short
 from .._model.splines import Axis
 from ..data.items import has_score, is_label, roles_of
 from ..families.priors import PRIORS, Prior, Spline
 from .curves import Curves
 from .deferred import with_recipes, without_recipes
-from .methods import NUTS, VI, FiveSteps, Method
+from .methods import Method
 
 PARETO_K = 0.7
 """Above this, the mean of importance weights is unreliable (Vehtari et al. 2024)."""
@@ -66,11 +66,8 @@ class Status:
     mc_error: float | None = None
 
     def _repr_html_(self) -> str:
-        shown = (
-            (k, f"{v:.3g}" if isinstance(v, float) else v)
-            for k, v in vars(self).items()
-        )
-        return html_table("Status", ((k, v) for k, v in shown if v is not None))
+        shown = {k: v for k, v in vars(self).items() if v is not None}
+        return html_table("Status", ((k, number(v)) for k, v in shown.items()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,18 +318,19 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
         ) from error
 
 
-_RECORDS: dict[str, Any] = {
-    kind.__name__: kind for kind in (VI, NUTS, FiveSteps, Status, *PRIORS)
-}
-
-
 def _record(text: str) -> Any:
-    """A configuration from JSON with the name of its class."""
+    """A configuration from JSON with the public name of its class."""
+    import soc_pymc  # whose names are loaded when they are read
+
     content = json.loads(text)
-    kind = _RECORDS[content.pop("name")]
-    return kind(
-        **{k: Spline(**v) if isinstance(v, dict) else v for k, v in content.items()}
-    )
+    name = content.pop("name")
+    kind = getattr(soc_pymc, name, None)
+    if not isinstance(kind, type) or not issubclass(kind, (Method, Status, *PRIORS)):
+        raise KeyError(name)
+    values: dict[str, Any] = {
+        k: Spline(**v) if isinstance(v, dict) else v for k, v in content.items()
+    }
+    return kind(**values)
 
 
 def named_fits(fits: Fit | Mapping[str, Fit], alone: str) -> dict[str, Fit]:

@@ -12,7 +12,7 @@ from .._lib.progress import is_shown
 from .._lib.threads import raising_interrupt
 from .._model.interpreter import kept_variables
 from .._model.problem import Problem
-from ..fits.methods import NUTS
+from .methods import NUTS
 
 
 def run_nuts(

@@ -22,7 +22,6 @@ from .._lib.progress import Phase, phase
 from .._lib.psis import smoothed
 from .._model.problem import Problem
 from ..fits.fit import PARETO_K
-from ..fits.methods import VI
 from .annealing import annealed
 from .density import (
     Densities,
@@ -32,6 +31,7 @@ from .density import (
     systematic,
 )
 from .fit_tree import in_chains
+from .methods import VI
 
 _REACH = 0.5  # step in sd on either side, for the curvature of the posterior's bulk
 _WIDEST = (

@@ -26,14 +26,20 @@ class Extrapolation:
         self._far = 0
         self._outer = np.array([np.inf, -np.inf])  # of the scores that are far
         self._range = self._allowed = np.array([-np.inf, np.inf])
+        self._of_curve = True  # false if all scores of the fit are atoms
         bins = curves.bins
         if "score_min" not in bins:  # curves without a range of scores
             return
         not_atoms = curves.atom(bins["score"].to_numpy()) == 0
+        self._of_curve = bool(not_atoms.any())
         low, high = (
-            bins[name].to_numpy()[not_atoms] for name in ("score_min", "score_max")
+            bins[name].to_numpy()[not_atoms | (not self._of_curve)]
+            for name in ("score_min", "score_max")
         )
         self._range = np.array([low.min(), high.max()])
+        if not self._of_curve:
+            self._allowed = np.array([np.inf, -np.inf])
+            return
         # ranks end at the fit's scores, so distances are measured on the scores' own scale
         scale = curves.axis("mean").local
         ends = scale.checked(self._range)
@@ -66,6 +72,8 @@ class Extrapolation:
         prior = self._curves.prior
         if {prior.mean.scale, prior.variance.scale} == {RANK}:
             rule = "they count as the outermost scores of the fit"
+        if not self._of_curve:
+            rule = "they get the average of the fit's scores"
         least, most, low, high = (
             f"{score:.6g}" for score in (*self._outer, *self._range)
         )

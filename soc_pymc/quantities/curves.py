@@ -15,13 +15,13 @@ from .._lib import arguments as rules
 from .._lib.arguments import PROBABILITY, OneOf, OrNone, shown
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import FitError
+from ..checks.findings import PROB, Result, estimates, result_table
 from ..checks.observations import (
     ITEMS_OR_STATISTICS,
     summed,
     totals_without_folds,
 )
 from ..checks.pit import ALL, equal_parts
-from ..checks.results import PROB, Result, estimates, result_table
 from ..data.items import Items, roles_of
 from ..data.statistics import STATISTICS, Statistics
 from ..fits.curves import Curves

@@ -18,7 +18,7 @@ import soc_pymc as soc
 from soc_pymc import quantities
 from soc_pymc._model.problem import build
 from soc_pymc._model.splines import knots_in
-from soc_pymc.checks.results import p_value
+from soc_pymc.checks.findings import p_value
 from soc_pymc.fits.fit import Fit, with_draws
 from soc_pymc.inference.draw_densities import draw_densities
 from soc_pymc.inference.variational import importance
