@@ -226,14 +226,14 @@ def observe_mixture(
 ) -> None:
     """Add the observed variable of a mixture given the predictors (rows, J)."""
     core = [x.ndim for x in cells.arrays]
-    law = cells.forms.law.name
+    family = cells.forms.family.name
 
     def logp(_: Any, predictors: Any, *arrays: Any) -> Any:
         # without the leading dimensions of length 1 that PyMC adds
         inputs = (
             x[(0,) * (x.ndim - number)] for x, number in zip(arrays, core, strict=True)
         )
-        return MixtureLogMarginal(law)(predictors, *inputs)[0]
+        return MixtureLogMarginal(family)(predictors, *inputs)[0]
 
     excess = cells.forms.bounds.excess(predictors[:, 0], predictors[:, 1], pt)
     pm.Potential(WITHIN_BOUNDS, -0.5 * sum(pt.sqr(x / BEYOND).sum() for x in excess))
@@ -251,10 +251,10 @@ def observe_mixture(
 class MixtureLogMarginal(Op):
     """Map (predictors (rows, J), *arrays of `MixtureCells`) to log marginals and their slopes."""
 
-    __props__ = ("law",)
+    __props__ = ("family",)
 
-    def __init__(self, law: str) -> None:
-        self.law = law
+    def __init__(self, family: str) -> None:
+        self.family = family
 
     def make_node(self, *inputs: Any) -> Apply:
         """Both outputs."""
@@ -264,7 +264,7 @@ class MixtureLogMarginal(Op):
 
     def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
         """Compute both outputs."""
-        outputs[0][0], outputs[1][0] = _log_marginals(self.law, *inputs)
+        outputs[0][0], outputs[1][0] = _log_marginals(self.family, *inputs)
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         """Slopes in the predictors, which are computed with the value."""
@@ -272,8 +272,10 @@ class MixtureLogMarginal(Op):
         return [cotangents[0][:, None] * outputs[1], *unknown[1:]]
 
 
-def _log_marginals(law: str, predictors: Floats, *arrays: Any) -> tuple[Floats, Floats]:
-    cells = MixtureCells.made_of(FAMILIES[law].components.law, *arrays)
+def _log_marginals(
+    family: str, predictors: Floats, *arrays: Any
+) -> tuple[Floats, Floats]:
+    cells = MixtureCells.made_of(FAMILIES[family], *arrays)
     value, slope = map(np.ascontiguousarray, cells.log_marginals(predictors))
     return value, slope
 
@@ -281,12 +283,12 @@ def _log_marginals(law: str, predictors: Floats, *arrays: Any) -> tuple[Floats, 
 @register_funcify_default_op_cache_key(MixtureLogMarginal)
 def _called_from_numba(op: MixtureLogMarginal, **kwargs: Any) -> Any:
     """Call NumPy from compiled code, which PyTensor's cache can keep."""
-    law = op.law
+    family = op.family
 
     @numba.njit
     def mixture_log_marginal(*inputs):  # type: ignore[no-untyped-def]
         with numba.objmode(value="float64[::1]", slope="float64[:, ::1]"):
-            value, slope = _log_marginals(law, *inputs)
+            value, slope = _log_marginals(family, *inputs)
         return value, slope
 
     return mixture_log_marginal
