@@ -25,7 +25,7 @@ from .._model.rows import CLASS
 from ..data.items import ANY_ITEMS, Items, group_roles, roles_of
 from ..data.statistics import Statistics, refuse_weights
 from ..data.summaries import totals_of
-from ..families.row_sums import RowSums
+from ..families.rows import RowSums
 from ..fits.curves import Curves
 from ..posterior.bins import bin_scores_of
 from ..posterior.extrapolation import warn_of_extrapolated_bins
@@ -79,11 +79,11 @@ def _of_cells(curves: Curves, stats: Statistics) -> Observations:
     code = cells["group"] * bool(stats.groups)
     bins = bin_scores_of(curves, stats)
     place = bins.positions.place(code, cells["bin"])
-    low, high = outcome.forms.cell_range(cells)
+    low, high = outcome.cell_range(cells)
     columns: dict[str, NDArray[np.generic]] = {
         "score": bins.score[place],
         outcome.observed: cells["sum_y"] / cells["n"],
-        outcome.size: outcome.forms.mean_size(cells),
+        outcome.size: outcome.mean_size(cells),
         "spread": bins.spread[place],
         "low": low,
         "high": high,
@@ -130,10 +130,7 @@ def curve_rows(curves: Curves, stats: Statistics) -> CurveRows:
         (place, _), base["row"] = np.unique(key, axis=1, return_inverse=True)
     n = np.bincount(base["row"], base["n"], len(place))
     if by_size:
-        size = (
-            np.bincount(base["row"], base["n"] * family.outcome.forms.mean_size(base))
-            / n
-        )
+        size = np.bincount(base["row"], base["n"] * family.outcome.mean_size(base)) / n
     sums = family.rows.of(len(place), tables).with_spread(bins.spread[place])
     labels = None if bins.labels is None else bins.labels[place]
     average = curves.average(bins.score[place], labels, size)

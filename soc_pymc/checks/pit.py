@@ -23,7 +23,7 @@ from .._lib.arguments import digits
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.laws import uniform_distance, uniform_p_value
 from .._lib.reprs import number
-from ..families.outcomes import Outcome
+from ..families.outcome import Outcome
 from ..fits.curves import Curves
 from ..posterior.averages import cdf_interval
 from ..posterior.item_columns import Columns, in_chunks, select

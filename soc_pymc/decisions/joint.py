@@ -23,8 +23,8 @@ from .._lib.threads import ordered_map
 from ..checks.observations import summed
 from ..checks.pit import ALL
 from ..data.items import Items, check_outcomes
-from ..families.family import NEAR_ZERO
-from ..families.outcomes import OUTCOMES
+from ..families import OUTCOMES
+from ..families.mixtures import NEAR_ZERO
 from ..fits.fit import Fit
 from ..posterior.item_columns import select
 from ..posterior.items import probabilities

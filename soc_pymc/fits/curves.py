@@ -12,11 +12,12 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arrays import Floats, Ints
+from .._model.monotone import project_monotone
 from .._model.splines import Axis, spline_matrix
 from ..data.items import CROSS, MARK, grouping_dims
-from ..families.family import Family, family_of
-from ..families.monotone import project_monotone
-from ..families.outcomes import Outcome
+from ..families import family_of
+from ..families.family import Family
+from ..families.outcome import Outcome
 from ..families.priors import Prior
 from ..families.scales import MIDDLE, RANK
 

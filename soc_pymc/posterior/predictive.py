@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from ..families.priors import COMPONENTS
-from ..families.row_sums import MEAN_ONLY
+from ..families.rows import MEAN_ONLY
 from ..fits.curves import Curves
 from ..fits.fit import FIT, Fit
 from .item_columns import Columns, ThetaMixture, own_outcomes, prior_columns

@@ -18,7 +18,7 @@ from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import FitError
 from ..data.items import ONE_SCORE, has_score
 from ..families.priors import COMPONENTS
-from ..families.row_sums import MEAN_ONLY
+from ..families.rows import MEAN_ONLY
 from ..families.scales import RANK
 from ..fits.curves import SIZE_WIDTH, Curves
 from ..prior_table import FORMAT, POLYNOMIALS, PriorTable

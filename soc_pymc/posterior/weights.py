@@ -13,9 +13,7 @@ from scipy import special
 
 from .._lib.arrays import Bools, Floats, Ints
 from .._model.splines import spline_matrix
-from ..families.components import Frame
-from ..families.family import with_zero
-from ..families.mixture_weights import WeightForms, weights_of_draws
+from ..families.mixtures import Frame, WeightForms, weights_of_draws
 from ..families.priors import COMPONENTS
 from ..families.scales import RANK
 from ..fits.curves import Curves
@@ -48,7 +46,7 @@ class BinWeights:
         middle = self._curves.at(columns["score"])[0][0]
         spread = np.broadcast_to(columns.get("spread", 0.0), len(bins))[:, None]
         components = middle[:, None] + self._place[bins], self._variance[bins] + spread
-        return self._family.components.parameters(*components)
+        return self._family.component_parameters(*components)
 
     def by_draw(self, columns: Columns, draws: Ints) -> NDArray[Any]:
         """Weights (draws, n, R), the same under each draw."""
@@ -107,24 +105,24 @@ class SmoothWeights:
         location, dispersion = (x[0] for x in self._pilot.at(*self._terms(columns)))
         position = self._curves.position("variance", columns["score"])
         basis = spline_matrix(position, self._curves.knots("variance_knot"))
-        base = self._family.components.base(location, dispersion + basis @ self._raise)
+        base = self._family.frame(location, dispersion + basis @ self._raise)
         return base, np.column_stack([location, dispersion])
 
     def _forms(self, columns: Columns) -> WeightForms:
         base, start = self._base(columns)
-        return self._family.components.forms(
+        return self._family.weight_forms(
             base, self._functions, start, self._prior.mixture
         )
 
     def parameters(self, columns: Columns) -> tuple[Floats, Floats]:
         """Conjugate parameters (n, R) of the components, with the items' ``spread``."""
         base = self._base(columns)[0]
-        components = self._family.components
         spread = np.asarray(columns.get("spread", 0.0), dtype=float)
         if np.any(spread):  # that of the first curve
-            spread = spread * components.rise(base) ** 2
-        theta = components.parameters(base.places(self._z), base.width(spread)[:, None])
-        return with_zero(self._family, *theta) if self._prior.zero else theta
+            spread = spread * self._family.rise(base) ** 2
+        width = base.width(spread)[:, None]
+        theta = self._family.component_parameters(base.places(self._z), width)
+        return self._family.with_zero(*theta) if self._prior.zero else theta
 
     def curve_variables(
         self, columns: Columns, draws: Ints | None = None

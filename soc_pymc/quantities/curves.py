@@ -208,7 +208,7 @@ def shrinkage(
     def terms(columns: Columns, point: Ints) -> list[Floats]:
         mean, variance, _ = posterior.moments(columns)
         size = columns[posterior.outcome.size]
-        response = posterior.outcome.forms.response(size, mean, variance)
+        response = posterior.outcome.response(size, mean, variance)
         return [1.0 - response, np.ones((1, len(point)))]
 
     options = {"weight": weight, "bins": bins, "prob": prob, "progress": progress}
@@ -246,10 +246,10 @@ def _ratio_by_bin(
     place = support.bins.place(table["group"] * bool(curves.groups), table["bin"])
     point = (2 * place[:, None] + np.arange(2)).ravel()
     if by_size:
-        y, size, weights = outcome.forms.exposure_means(table)
+        y, size, weights = outcome.exposure_means(table)
     else:
         y = table["sum_y"] / table["n"]
-        size = outcome.forms.mean_size(table)
+        size = outcome.mean_size(table)
         weights = table["n"]
     y, size, weights = np.repeat([y, size, weights / 2], 2, axis=1)
     columns = {

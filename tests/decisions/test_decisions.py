@@ -12,7 +12,7 @@ from scipy import integrate, stats
 import soc_pymc as soc
 from soc_pymc import decisions as dec
 from soc_pymc.decisions import joint
-from soc_pymc.families.family import NORMAL
+from soc_pymc.families import NORMAL
 from soc_pymc.fits.fit import with_draws
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import CASES, COUNT_ROLES, QUIET, VALUE_ROLES, thinned
