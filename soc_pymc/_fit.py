@@ -19,9 +19,9 @@ from .checks._check import checks_of
 from .checks.comparison import elpd_table, left_out, warn_of_clusters
 from .checks.findings import FAIL, OK
 from .data.statistics import Statistics, refuse_weights
-from .families.family import family_of
+from .families import family_of
 from .families.priors import Prior, Spline
-from .families.row_sums import MEAN_ONLY
+from .families.rows import MEAN_ONLY
 from .fits.fit import Fit
 from .fits.methods import Method
 from .inference import fitting

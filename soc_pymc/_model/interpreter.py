@@ -29,9 +29,9 @@ from pytensor.graph.traversal import ancestors
 from pytensor.link.vm import VMLinker
 
 from .._lib.arrays import Floats, Ints
-from ..families.mixture_rows import WITHIN_BOUNDS
-from ..families.row_sums import RowSums
+from ..families.rows import RowSums
 from .coordinates import Point, Values
+from .mixture_cells import WITHIN_BOUNDS
 
 if TYPE_CHECKING:
     from .problem import Problem

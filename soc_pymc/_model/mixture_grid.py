@@ -17,10 +17,10 @@ from .._lib.arrays import Floats, Ints
 from ..data.statistics import Statistics
 from ..families.components import Components, Frame, stretching
 from ..families.family import ZERO, Family
-from ..families.mixture_rows import MixtureCells, cell_points
 from ..families.mixture_weights import Law, WeightForms
-from ..families.row_sums import Columns, pooled
+from ..families.rows import Columns, pooled
 from .laplace import Laplace, floored
+from .mixture_cells import MixtureCells, cell_points
 from .mode import Curvature, Target, find_mode
 from .pilot import Pilot
 from .rows import cells_of
@@ -211,7 +211,7 @@ def _cells(
         log = family.log_marginal(y[:, None], size[:, None], *theta)
         top = log.max(axis=1)
         if zero:
-            at_zero = family.outcome.forms.log_likelihood(y, size, np.zeros(len(top)))
+            at_zero = family.outcome.log_likelihood(y, size, np.zeros(len(top)))
             top = np.maximum(top, at_zero)
             atom[part] = np.exp(at_zero - top)
         density[part] = np.exp(log - top[:, None])

@@ -22,11 +22,11 @@ from pytensor.tensor.utils import safe_signature
 
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
-from ..families.family import FAMILIES
-from ..families.mixture_rows import BEYOND, WITHIN_BOUNDS, MixtureCells
-from ..families.row_sums import RowSums
+from ..families import FAMILIES
+from ..families.rows import RowSums
 from .coordinates import Coefficients, PenalisedCoefficients
 from .laplace import ROOT2, half_normal_scale
+from .mixture_cells import BEYOND, WITHIN_BOUNDS, MixtureCells
 
 if TYPE_CHECKING:
     from .problem import Problem

@@ -14,7 +14,7 @@ from .._lib.arrays import Floats, Ints
 from ..data.binning import stand_out
 from ..data.statistics import Statistics
 from ..families.family import Family
-from ..families.row_sums import Columns, RowSums, pooled
+from ..families.rows import Columns, RowSums, pooled
 from ..families.scales import RANK, SCALES, ZERO_EXPOSURE, Scale
 from .splines import Axis
 
@@ -126,7 +126,7 @@ def _rows(stats: Statistics, family: Family, keys: Keys, at_atoms: Ints) -> Rows
     size_atoms = np.empty(0)
     log_sizes = np.zeros(len(base["n"]))
     if keys.size_cell:
-        log_sizes = np.log(family.outcome.forms.mean_size(base)).round(12)
+        log_sizes = np.log(family.outcome.mean_size(base)).round(12)
         common_sizes = _common_sizes(base[keys.size_cell], log_sizes, base["n"])
         keys = replace(keys, atom_cells=common_sizes["cell"].to_numpy())
         size_atoms = common_sizes["log"].to_numpy()

@@ -20,7 +20,7 @@ from ..data.items import Grouping
 from ..data.statistics import Statistics
 from ..families.family import Family
 from ..families.priors import Spline
-from ..families.row_sums import Weak
+from ..families.rows import Weak
 from ..families.scales import LOG, LOGIT, RANK, SCALES
 from .rows import Rows, positions
 from .splines import Axis, Basis, make_basis, spline_matrix

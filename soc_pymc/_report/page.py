@@ -20,7 +20,6 @@ from ..checks.observations import Observations
 from ..data.items import Items, arguments_of, group_roles, has_score
 from ..data.sources import kind_of
 from ..data.statistics import Statistics
-from ..families.family import reads_joint
 from ..fits.fit import Fit
 from ..plots.curves import fitted_curves
 from ..plots.style import picture_of
@@ -131,7 +130,7 @@ def _code(fit: Fit, items: Items, options: Mapping[str, Any]) -> str:
     roles = ", ".join(
         f"{name}={column!r}" for name, column in arguments_of(items.roles).items()
     )
-    joint = ", joint=True" if reads_joint(fit.prior) else ""
+    joint = ", joint=True" if fit.prior.reads_joint else ""
     words = "".join(f", {k}={v!r}" for k, v in options.items() if v not in (None, ()))
     return (
         "import soc_pymc as soc\n\n"

@@ -23,7 +23,7 @@ from .._lib.threads import one_blas_thread
 from ..data.items import Items, group_roles
 from ..data.sources import opened, word_columns
 from ..data.statistics import Statistics
-from ..families.row_sums import MEAN_ONLY
+from ..families.rows import MEAN_ONLY
 from ..fits.fit import FIT, PARETO_K, Fit, Status
 from ..posterior.item_columns import Columns, select
 from ..posterior.predictive import posterior_of
@@ -261,10 +261,10 @@ def _outcome_findings(
 ) -> list[Finding]:
     outcome = posterior_of(fit).outcome
     if isinstance(data, Statistics):
-        return [_noise(fit, columns)] if outcome.forms.doubt(data.table) else []
+        return [_noise(fit, columns)] if outcome.doubt(data.table) else []
     rows = _summaries(fit, columns, rng, progress)
     tight = any(row.value < 1 and row.p < WARNS for row in rows)
-    if outcome.forms.doubtful(columns[outcome.observed], columns[outcome.size], tight):
+    if outcome.doubtful(columns[outcome.observed], columns[outcome.size], tight):
         rows.append(_noise(fit, columns, tight))
     return rows
 
@@ -279,7 +279,7 @@ def _summaries(
     outcome = posterior.outcome
     draws = np.tile(draws, -(-_REPLICATES // len(draws)))
     n = len(columns["score"])
-    summaries = outcome.forms.summaries
+    summaries = outcome.summaries
     if n > _ITEMS:
         columns = select(columns, np.sort(rng.choice(n, _ITEMS, replace=False)))
         n = _ITEMS
@@ -343,7 +343,7 @@ def _noise(fit: Fit, columns: Columns, tight: bool = False) -> Finding:
     draws = even_draws(fit, _REPLICATES)
     curves = posterior.curves(typical["score"], typical.get("group"), size, draws)
     mean, variance = (curves[name].mean(axis=0) for name in ("mean", "variance"))
-    width = float(np.median(outcome.forms.other_width(y, size, mean, variance)))
+    width = float(np.median(outcome.other_width(y, size, mean, variance)))
     verdict = _verdict(abs(np.log(width)), _WRONG)
     verdict = WARN if tight and verdict == OK else verdict
     return Finding("noise", ALL, value=width, verdict=verdict)

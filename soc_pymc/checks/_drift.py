@@ -22,7 +22,7 @@ from .._lib.threads import one_blas_thread
 from .._model.splines import knots_in
 from ..data.items import day as day_rule
 from ..data.statistics import STATISTICS, Statistics
-from ..families.family import family_of
+from ..families import family_of
 from ..fits.fit import FIT, Fit
 from ..inference.fitting import fit as fit_all
 from ..posterior.curves import place_of, with_posterior

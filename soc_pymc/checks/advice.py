@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from .._lib.arrays import Floats, Ints
 from .._lib.reprs import code_of
 from ..data.items import group_roles, roles_of
-from ..families.family import family_of
+from ..families import family_of
 from ..families.priors import Prior, Spline
 from ..families.scales import LINEAR
 from ..fits.fit import Fit
@@ -309,7 +309,7 @@ class Gains:
     def zero(self) -> float:
         """Gain from a share of theta that is 0, on top of one shift of both curves."""
         y, size = self._outcomes
-        zero = self._posterior.outcome.forms.log_likelihood(y, size, np.zeros(len(y)))
+        zero = self._posterior.outcome.log_likelihood(y, size, np.zeros(len(y)))
         shifted = (
             base for spread in _SPREADS for base in self._densities(_RISES, spread)
         )

@@ -22,7 +22,6 @@ from .._lib.psis import smoothed
 from .._lib.threads import one_blas_thread
 from ..data.items import Items
 from ..data.statistics import STATISTICS, Statistics
-from ..families.family import reads_joint
 from ..families.priors import Prior
 from ..fits.fit import PARETO_K, Fit, Status, named_fits, outcome_roles
 from ..fits.methods import Method
@@ -333,7 +332,7 @@ def cross_validate(
         raise StatisticsError(
             "the statistics have no folds: summarize the items with folds=10, or with fold="
         )
-    if prior is not None and (not hasattr(prior, "mixture") or reads_joint(prior)):
+    if prior is not None and (not hasattr(prior, "mixture") or prior.reads_joint):
         raise FitError(
             f"soc.{type(prior).__name__} reads joint cells, which have no folds: compare such fits "
             "by leave-one-out, soc.compare({...}, statistics)"

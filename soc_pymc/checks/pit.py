@@ -23,7 +23,7 @@ from .._lib.arguments import digits
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.laws import uniform_distance, uniform_p_value
 from .._lib.reprs import number
-from ..families.outcomes import Outcome
+from ..families.outcome import Outcome
 from ..fits.fit import Fit
 from ..posterior.item_columns import Columns, in_chunks, select
 from ..posterior.predictive import Posterior, posterior_of

@@ -9,7 +9,8 @@ import numpy as np
 
 from .._lib.arrays import Floats, Ints
 from .._lib.progress import phase
-from ..families.outcomes import OUTCOMES, Outcome
+from ..families import OUTCOMES
+from ..families.outcome import Outcome
 from .binning import Columns, Grid, Pile, Sums, Weights, make_lookup, sums_of
 from .formulas import Folds, block_of_labels, exact, fold_of, functions, summand
 from .items import Items

@@ -16,7 +16,7 @@ import numpy as np
 
 from .._lib.arrays import Ints
 from ..families import scales
-from ..families.outcomes import Outcome, sum_of
+from ..families.outcome import Outcome, sum_of
 
 # bits of a float64's fraction; exponent of 1
 _FRACTION = 52

@@ -14,7 +14,8 @@ from .._lib.compiled import compiled
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import phase
 from .._lib.threads import ordered_map
-from ..families.outcomes import OUTCOMES, Outcome, sum_of
+from ..families import OUTCOMES
+from ..families.outcome import Outcome, sum_of
 from . import formulas
 from .binning import Columns, Grid, Lookup, Pile, Sums, Weights, make_lookup, sums_of
 from .formulas import Folds, block_of_labels, fold_of, summand

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from .._lib.arguments import digits
 from .._lib.errors import ItemsError
 from .._lib.progress import phase
-from ..families.outcomes import OUTCOMES, Outcome
+from ..families import OUTCOMES
+from ..families.outcome import Outcome
 from ..families.scales import LARGEST_COUNT, Bounds
 from .formulas import FOLD_PRIME, MOST_FOLDS, functions, near_whole
 from .items import CROSS, DAY, MARK, Items, is_group, is_label, key_roles

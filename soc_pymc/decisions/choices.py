@@ -248,9 +248,7 @@ def value_of_exposure(
         mean = theta.average(means)
         variance = theta.average(variances) + theta.average((means - mean) ** 2)
         if theta.weight is None:
-            after = variance / (
-                1.0 + family.outcome.forms.response(more, mean, variance)
-            )
+            after = variance / (1.0 + family.outcome.response(more, mean, variance))
         else:
             after = family.expected_variance(theta, more)
         rows = [np.sqrt(variance), np.sqrt(after)]

@@ -24,8 +24,8 @@ from .._lib.threads import ordered_map
 from ..checks.observations import summed
 from ..checks.pit import ALL
 from ..data.items import Items, check_outcomes
+from ..families import OUTCOMES
 from ..families.family import NEAR_ZERO
-from ..families.outcomes import OUTCOMES
 from ..fits.fit import Fit
 from ..posterior.item_columns import select
 from ..posterior.items import probabilities

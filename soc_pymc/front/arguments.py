@@ -20,8 +20,8 @@ from ..data.items import (
     roles_of,
     roles_of_groups,
 )
-from ..families.family import FAMILIES
-from ..families.outcomes import OUTCOMES, Outcome
+from ..families import FAMILIES, OUTCOMES
+from ..families.outcome import Outcome
 from ..families.priors import Prior, Spline
 from ..fits.fit import Fit
 from ..fits.methods import Method

@@ -25,8 +25,8 @@ from ..data.items import (
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
 from ..data.validation import scan
-from ..families.family import family_of, reads_joint
-from ..families.outcomes import OUTCOMES, Outcome
+from ..families import OUTCOMES, family_of
+from ..families.outcome import Outcome
 from ..families.priors import Prior
 from ..families.scales import common_scale
 from ..fits.fit import Fit
@@ -167,7 +167,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         )
         if cluster is not None:
             (labels["cluster"],) = _label_columns("cluster", np.ravel(cluster), scores)
-        reads = isinstance(self.prior, Prior) and reads_joint(self.prior)
+        reads = isinstance(self.prior, Prior) and self.prior.reads_joint
         self.statistics_: Statistics = summarize(
             _as_items(outcome, columns, labels),
             bins=self.bins, joint="auto" if self.prior == "auto" else reads,

@@ -25,7 +25,7 @@ from .._model.problem import Problem, build
 from .._model.rows import rows_of
 from .._model.splines import spline_matrix
 from ..data.statistics import Statistics, from_tables, undated
-from ..families.family import FAMILIES
+from ..families import FAMILIES
 from ..families.priors import Prior
 from ..families.scales import Scale
 from ..fits.fit import Fit

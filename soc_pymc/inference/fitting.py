@@ -13,7 +13,7 @@ from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
 from .._model import problem
 from ..data.statistics import Statistics
-from ..families.family import family_of_kind
+from ..families import family_of_kind
 from ..families.priors import Prior
 from ..fits.fit import Fit, Status
 from ..fits.methods import Method, Verdict

@@ -7,10 +7,10 @@ from scipy.optimize import elementwise
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.threads import ordered_map
 from .._model.interpreter import exact_slopes
+from .._model.mixture_cells import cell_points
 from ..families.components import WIDTH
 from ..families.family import Family
-from ..families.mixture_rows import cell_points
-from ..families.row_sums import Columns, RowSums
+from ..families.rows import Columns, RowSums
 from .smoothing import Pair, Parts
 
 # dispersions that are tried, relative to the overall level; at the first the variance is 0

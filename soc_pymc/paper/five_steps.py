@@ -16,10 +16,11 @@ from .._model.rows import positions, rows_of
 from .._model.splines import Axis
 from .._model.terms import axis_of
 from ..data.statistics import Statistics
-from ..families.family import FAMILIES, Family
-from ..families.poisson_gamma import moments_of_log
+from ..families import FAMILIES
+from ..families.family import Family
+from ..families.poisson import moments_of_log
 from ..families.priors import COMPONENTS, Prior, Spline
-from ..families.row_sums import RowSums
+from ..families.rows import RowSums
 from ..fits.methods import Method, Verdict
 from ..inference.density import SAMPLED
 from ..inference.fit_tree import bin_table

@@ -10,10 +10,10 @@ from scipy import linalg, optimize, special
 from scipy.optimize import elementwise
 
 from .._lib.arrays import Floats, Ints
+from .._model.monotone import project_monotone
 from .._model.splines import Axis, natural_spline, place_knots, roughness, spline_matrix
 from ..families.family import Family
-from ..families.monotone import project_monotone
-from ..families.poisson_gamma import match_gammas, moments_of_log
+from ..families.poisson import match_gammas, moments_of_log
 
 Pair = tuple[Floats, Floats]
 # of components: weights, and means and sds of log theta, logit theta or theta, each (bins, R)

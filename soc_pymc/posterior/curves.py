@@ -14,11 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsWarning, warn_user
+from .._model.monotone import project_monotone
 from .._model.splines import knots_in, spline_matrix
 from ..data.items import CROSS, MARK
 from ..data.statistics import Statistics
-from ..families.family import family_of
-from ..families.monotone import project_monotone
+from ..families import family_of
 from ..families.scales import MIDDLE, RANK
 from ..fits.fit import Fit
 

@@ -17,9 +17,9 @@ from scipy.interpolate import RegularGridInterpolator
 from .. import prior_table
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
-from ..families.family import family_of
+from ..families import family_of
 from ..families.priors import COMPONENTS
-from ..families.row_sums import MEAN_ONLY
+from ..families.rows import MEAN_ONLY
 from ..fits.fit import FIT, Fit
 from .curves import (
     atom_of,

@@ -32,7 +32,7 @@ from ..data.items import (
 )
 from ..data.sources import kind_of
 from ..data.validation import numbers
-from ..families.family import family_of
+from ..families import family_of
 from ..families.scales import MIDDLE
 from ..fits.fit import FIT, Fit
 from .files import described

@@ -13,8 +13,8 @@ from scipy import special
 
 from .._lib.arrays import Bools, Floats, Ints
 from .._model.splines import knots_in, spline_matrix
+from ..families import family_of
 from ..families.components import Frame
-from ..families.family import family_of, with_zero
 from ..families.mixture_weights import WeightForms, weights_of_draws
 from ..families.priors import COMPONENTS
 from ..families.scales import RANK
@@ -138,7 +138,7 @@ class SmoothWeights:
         if np.any(spread):  # that of the first curve
             spread = spread * components.rise(base) ** 2
         theta = components.parameters(base.places(self._z), base.width(spread)[:, None])
-        return with_zero(self._family, *theta) if self._fit.prior.zero else theta
+        return self._family.with_zero(*theta) if self._fit.prior.zero else theta
 
     def curves(self, columns: Columns, draws: Ints | None = None) -> dict[str, Floats]:
         """Variables of `calibration_curves`, each (draws, n)."""

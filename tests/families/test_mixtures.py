@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import special
 
+from soc_pymc._model.mixture_cells import MixtureCells, cell_points
 from soc_pymc.families.components import stretching
-from soc_pymc.families.mixture_rows import MixtureCells, cell_points
 from soc_pymc.families.mixture_weights import weights_of_draws
 from tests.family_records import RECORDS
 

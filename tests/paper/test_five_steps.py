@@ -10,7 +10,7 @@ from scipy.interpolate import make_smoothing_spline
 
 import soc_pymc as soc
 from soc_pymc._model.splines import spline_matrix
-from soc_pymc.families.poisson_gamma import match_gammas
+from soc_pymc.families.poisson import match_gammas
 from soc_pymc.paper import smoothing
 from soc_pymc.paper.smoothing import smoothing_spline
 from tests.examples import CASES, QUIET, ROLES, value_frame

@@ -9,21 +9,23 @@ Successes and failures change places by a change of sign of the logit; g -> -inf
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy import special
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Bools, Floats, Ints
+from .._lib.errors import ItemsError
 from ..prior_table import ARRAYS, FAMILIES
-from .conjugate import Family, Generators, Pair
-from .outcomes import OUTCOMES
-from .poisson_gamma import columns, draw_log_gamma, histogram, rising
+from .components import BETAS
+from .family import Family, Generators
+from .outcome import SCORES, Outcome, Table, Validity, Words, rate_of, residual_squares
+from .poisson import COUNT_CELLS, EXPOSURE_CELLS, draw_log_gamma
 from .priors import Beta, BetaMixture
-from .row_sums import Columns, Ragged, RowSums
-from .scales import EXACT_COUNTS
+from .rows import Columns, Pair, Ragged, RowSums, columns, histogram, rising
+from .scales import EXACT_COUNTS, LARGEST_COUNT, LOGIT, STEPS, Bounds, Cell
 from .special_functions import (
     beta_binomial_cdf,
     beta_kernel,
@@ -43,6 +45,142 @@ _SUMS = {
     "failures": ("n", "sum_z", "sum_z2", "sum_z3"),
     "trials": ("n", "sum_N", "sum_N2", "sum_N3"),
 }
+_TRIALS = "sum_N", "sum_N2", "sum_N3", "sum_y2", "sum_yN"
+_FAILURES = "sum_z", "sum_z2", "sum_z3"
+_SUCCESSES = "sum_y2", "sum_y3"
+_CELLS = (
+    EXPOSURE_CELLS._replace(name="trials_cell"),
+    Cell("failures_cell", "rest", "count", 11, 0),
+    COUNT_CELLS._replace(name="successes_cell"),
+)
+
+
+# --- the outcome ---------------------------------------------------------------------------------
+
+
+class BinomialOutcome(Outcome):
+    """Successes y ~ Binomial(n, theta) in n trials, with z = n - y failures."""
+
+    kind = "binomial"
+    observed = "successes"
+    size = "trials"
+    theta = LOGIT
+    zeros = "zero successes"
+    grid = f"numbers exact below {EXACT_COUNTS}, {1 << STEPS} cells an octave"
+    ends = (0.0, 1.0)  # where the logit is infinite: forests vote as one
+    words = Words(
+        "successes in trials",
+        "number of successes",
+        "successes",
+        "trials",
+        "trials",
+        "success rate",
+        "own rate",
+        unit="{outcome} per trial ({size})",
+        text="a number of successes in known trials, each a success with the item's true "
+        "probability theta",
+        further="{amount} more trials ({size})",
+        worth="Items that deserve more trials",
+        events="successes",
+        noise="Binomial noise",
+        unfit="both a success and a failure",
+        leak="successes vary far less around their scores than Binomial noise allows "
+        "(z = {z:.1f}): the scores probably saw the very outcomes they are to be calibrated with "
+        "(or the trials of an item are not independent).",
+    )
+    validity = Validity(
+        Bounds(
+            "successes must be whole numbers from 0 to the item's trials (true/false are 1 and 0)",
+            LARGEST_COUNT,
+            0.0,
+            True,
+            labels=True,
+        ),
+        Bounds("trials must be whole numbers >= 0", LARGEST_COUNT, 0.0, True),
+        lambda y, size: (y > size) & (size >= 0),  # a negative size is wrong by itself
+        "above the trials of column {size!r}",
+    )
+    tables: ClassVar[Mapping[str, Table]] = {
+        "part": Table.part("sum_N", *SCORES, *LOGIT.sums),
+        "trials": Table.margin(_CELLS[0], *_TRIALS),
+        "failures": Table.margin(_CELLS[1], *_FAILURES),
+        "successes": Table.margin(_CELLS[2], *_SUCCESSES),
+        "joint": Table.joint(*_CELLS, reals=(*_TRIALS, *_FAILURES, *_SUCCESSES)),
+    }
+
+    def describe(self, n: int, sums: Mapping[str, Any]) -> str:
+        trials = float(sums["sum_N"])
+        return f"{int(sums['sum_y']):,} successes in {trials:,.15g} trials"
+
+    def pooled_estimates(
+        self, y: Floats, size: Floats, items: Floats, group: Ints
+    ) -> Pair:
+        total = np.bincount(group, y)
+        amount = np.bincount(group, size)
+        rate = rate_of(total, amount)
+        return rate, rate_of(np.sqrt(total * (1.0 - rate)), amount)
+
+    def excess_squares(
+        self, groups: Columns, part: Any
+    ) -> tuple[Bools, Floats, Floats, Floats]:
+        # in units of the variance of the group's successes in an item of typical size
+        known = (
+            (groups["sum_y"] > 0)
+            & (groups["sum_N"] > groups["sum_y"])
+            & (groups["n"] > 1)
+        )
+        known &= (
+            groups["sum_N2"] > groups["sum_N"]
+        )  # single trials vary by nothing but noise
+        squares, (n, x1, x2, y1, rate) = residual_squares(groups, known)
+        # mu (1 - mu) of X trials is low by a factor of 1 - 1/X
+        noise = (y1 - rate * x2 / x1) * (1.0 - rate) / np.maximum(1.0 - 1.0 / x1, 1e-9)
+        unit = rate * (1.0 - rate) * x2 / x1
+        variance = 2.0 * (rate * (1.0 - rate)) ** 2 * (1.0 - 1.0 / n) * (x2 - x1)
+        return known, (squares - noise) / unit, variance / unit**2, noise / unit
+
+    def log_likelihood(self, y: Floats, size: Floats, theta: Floats) -> Floats:
+        inside = (theta >= 0) & (theta <= 1)
+        known = np.where(inside, theta, 0.5)
+        value = special.xlogy(y, known) + special.xlog1py(size - y, -known)
+        choose = special.gammaln(size + 1.0) - special.gammaln(y + 1.0)
+        return np.where(
+            inside, value + choose - special.gammaln(size - y + 1.0), -np.inf
+        )
+
+    def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
+        successes = y.astype(np.int64)
+        trials = size.astype(np.int64)
+        held = rng.binomial(trials, fraction)
+        successes_held = rng.hypergeometric(successes, trials - successes, held)
+        return successes_held.astype(float), held.astype(float)
+
+    def noise(self, mean: Floats, variance: Any = 0.0) -> Floats:
+        return mean * (1.0 - mean) - variance
+
+    def contrast(
+        self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
+    ) -> Pair:
+        # given both, the successes are hypergeometric; a common shift of fresh rates is taken out
+        trials = size + fresh_size
+        successes = y + fresh_y
+        known = (size > 0) & (fresh_size > 0) & (successes > 0) & (successes < trials)
+        if not known.any():
+            raise ItemsError(
+                "fresh=: there are no successes and failures in both outcomes of items seen twice"
+            )
+        known_trials = np.where(known, trials, 2.0)
+        rate = successes / known_trials
+        residual = np.where(known, y - rate * size, 0.0)
+        weight = (
+            size
+            * fresh_size
+            / np.maximum(known_trials - 1.0, 1.0)
+            * rate
+            * (1.0 - rate)
+        )
+        weight = np.where(known, weight, 0.0)
+        return residual - weight * (residual.sum() / weight.sum()), weight
 
 
 # --- rows ----------------------------------------------------------------------------------------
@@ -59,7 +197,7 @@ def _shares(xp: Any, location: Any) -> Pair:
 
 
 @dataclass(frozen=True, eq=False)
-class BetaRows(RowSums):
+class BinomialRows(RowSums):
     """The three histograms of all rows: of successes y, failures z and trials n."""
 
     steps_y: Ragged  # as in `histogram`
@@ -123,7 +261,7 @@ class BetaRows(RowSums):
         return rng.binomial(trials.astype(np.int64), theta).astype(float)
 
     @classmethod
-    def of(cls, rows: int, cells: Mapping[str, Columns]) -> "BetaRows":
+    def of(cls, rows: int, cells: Mapping[str, Columns]) -> "BinomialRows":
         """Build from tables of cells with a column ``row``: joint cells, or the three margins."""
         joint = cells.get("joint")
         sums = {
@@ -212,10 +350,11 @@ class BinomialBeta(Family):
 
     name = "Beta"
     formulas = BETA
-    outcome = OUTCOMES["binomial"]
+    outcome = BinomialOutcome()
     prior = Beta
     mixture = BetaMixture
-    rows = BetaRows
+    rows = BinomialRows
+    components = BETAS
     parameters = "a", "b"
 
     def to_curves(self, a: Any, b: Any) -> Pair:

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from scipy import special
 
 from .._lib.arrays import Floats, Ints
-from .family import Family
-from .mixture_weights import Law, WeightForms, solved
-from .row_sums import Columns
+from ..families.family import Family
+from ..families.mixture_weights import Law, WeightForms, solved
+from ..families.rows import Columns
 
 _FORMS = 6  # of `MixtureCells.arrays`, those of the forms
 _STEP = 1e-2  # of differences of slopes, which are rounded to single precision

@@ -4,24 +4,35 @@ cv2 = variance / mean^2 = 1 / shape, and cv2 -> 0 (a Poisson marginal) is a regu
 marginal of a row needs one histogram over counts and one over exposures (docs/dev/design.md).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from numpy.random import Generator
 from numpy.typing import NDArray
-from scipy import special
+from scipy import optimize, special
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Bools, Floats, Ints
+from .._lib.errors import ItemsError
 from ..prior_table import FAMILIES as FORMULAS
-from .components import inverse_trigamma
-from .conjugate import Family, Generators, Pair
-from .outcomes import OUTCOMES
+from .components import GAMMAS, inverse_trigamma
+from .family import Family, Generators
+from .outcome import SCORES, Outcome, Table, Validity, Words, rate_of, residual_squares
 from .priors import Gamma, GammaMixture
-from .row_sums import Columns, Ragged, RowSums, by_row
-from .scales import EXACT_COUNTS
+from .rows import (
+    Columns,
+    Pair,
+    Ragged,
+    RowSums,
+    by_row,
+    columns,
+    histogram,
+    rising,
+    two_points,
+)
+from .scales import LARGEST_COUNT, LOG, ZERO_EXPOSURE, Bounds, Cell
 from .special_functions import beta_tail, log_negative_binomial
 
 # shapes of a Gamma and means of a Poisson without visible noise
@@ -49,65 +60,186 @@ _EXPOSURE_SUMS = (
     "sum_yN2",
     "sum_yN3",
 )
+# expected counts above exposures; in between, none is not evidence
+_FEW = 0.1
+_SEVERAL = 5.0
+_SMALL_RATE = 0.05  # below which Poisson and Binomial noise hardly differ
+_LIKE_TRIALS = (
+    "exposures are whole numbers, no count exceeds its exposure, and the overall rate is "
+    "{rate:.3g}: these look like successes in trials, whose noise is smaller than Poisson noise by "
+    "a factor of {ratio:.3g}, so that item intervals are wrong: use soc.BinomialItems(..., "
+    "successes=, trials=)"
+)
+
+EXPOSURE_CELLS = Cell("exposure_cell", "size", "exposure", 16, ZERO_EXPOSURE)
+COUNT_CELLS = Cell("count_cell", "outcome", "count", 11, 0)
+_EXPOSURE = "sum_N", "sum_N2", "sum_N3", "sum_y2", "sum_yN", "sum_yN2", "sum_yN3"
+
+
+# --- the outcome ---------------------------------------------------------------------------------
+
+
+class PoissonOutcome(Outcome):
+    """Counts y ~ Poisson(theta N)."""
+
+    kind = "poisson"
+    observed = "count"
+    size = "exposure"
+    theta = LOG
+    relative = True
+    zeros = "zero counts"
+    words = Words(
+        "counts in exposures",
+        "count",
+        "counts",
+        "exposure",
+        "exposures",
+        "rate",
+        "own rate",
+        unit="{outcome} per unit of {size}",
+        text="a number of events in a known exposure, which is its true rate theta seen with noise",
+        further="{amount} more units of {size}",
+        worth="Items that deserve more exposure",
+        events="events",
+        noise="Poisson noise",
+        doubt="These counts look like successes in trials, whose noise is smaller than Poisson "
+        "noise: item intervals should be {width:.2f} times as wide. Use soc.BinomialItems("
+        "..., successes=, trials=), or ignore this if counts can exceed their exposures.",
+        leak="counts vary far less around their scores than Poisson noise allows (z = {z:.1f}): "
+        "the scores probably saw the very counts they are to be calibrated with (or the counts "
+        "are not counts of independent events).",
+    )
+    validity = Validity(
+        Bounds("counts must be whole numbers >= 0", LARGEST_COUNT, 0.0, True),
+        Bounds("exposures must be finite numbers >= 0", least=0.0),
+        lambda y, size: (y > 0) & (size == 0),
+        "positive where column {size!r} is 0",
+    )
+    tables: ClassVar[Mapping[str, Table]] = {
+        "part": Table.part("sum_N", *SCORES, "sum_y_log_N", "above"),
+        "exposure": Table.margin(EXPOSURE_CELLS, *_EXPOSURE),
+        "count": Table.margin(COUNT_CELLS, "sum_y2", "sum_y3"),
+        "joint": Table.joint(EXPOSURE_CELLS, COUNT_CELLS, reals=(*_EXPOSURE, "sum_y3")),
+    }
+
+    def describe(self, n: int, sums: Mapping[str, Any]) -> str:
+        exposure = float(sums["sum_N"])
+        return f"{int(sums['sum_y']):,} counts in exposure {exposure:,.6g}"
+
+    def pooled_estimates(
+        self, y: Floats, size: Floats, items: Floats, group: Ints
+    ) -> Pair:
+        total = np.bincount(group, y)
+        amount = np.bincount(group, size)
+        return rate_of(total, amount), rate_of(np.sqrt(total), amount)
+
+    def excess_squares(
+        self, groups: Columns, part: Any
+    ) -> tuple[Bools, Floats, Floats, Floats]:
+        # given its sum m, the counts of n items are multinomial: the sum of their squares has
+        # variance 2 m (m - 1) (1 - 1/n) sum p^2; units are the group's expected count
+        known = (groups["sum_y"] > 1) & (groups["n"] > 1)
+        squares, (n, x1, x2, y1, rate) = residual_squares(groups, known)
+        expected = rate * x2 / x1
+        noise = y1 - expected
+        if not part[
+            "above"
+        ].any():  # trials; mu (1 - mu) of X of them is low by 1 - 1/X
+            noise = noise * (1 - rate) / np.maximum(1 - 1 / x1, 1e-9)
+        # whole numbers would overflow beyond 3e9 events
+        variance = 2.0 * y1 * (y1 - 1.0) * (1 - 1 / n) * x2 / x1**2
+        return (
+            known,
+            (squares - noise) / expected,
+            variance / expected**2,
+            noise / expected,
+        )
+
+    def doubt(self, table: Callable[[str], Columns]) -> str:
+        part = table("part")
+        margin = table("exposure")
+        total = float(part["sum_N"].sum())
+        events = float(part["sum_y"].sum())
+        # sums of exposures that are not whole numbers are hardly whole in every cell
+        are_whole = margin["sum_N"] == np.floor(margin["sum_N"])
+        possible = total > 0 and are_whole.all() and part["above"].sum() == 0
+        rate = events / max(total, 1e-300)
+        sizes = margin["sum_N"] / margin["n"]
+        if possible and _look_like_trials(sizes, margin["n"], rate):
+            return _LIKE_TRIALS.format(rate=rate, ratio=1.0 - rate)
+        return ""
+
+    def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
+        if not (size.any() and (size == np.floor(size)).all() and (y <= size).all()):
+            return False
+        rate = float(y.sum() / size.sum())
+        return (tight and rate > _SMALL_RATE) or _look_like_trials(
+            size, np.ones(len(size)), rate
+        )
+
+    def other_width(
+        self, y: Floats, size: Floats, mean: Floats, variance: Floats
+    ) -> Floats:
+        observed = size > 0
+        share = np.minimum(mean, 1.0)
+        # both noises leave the same total variance, V + E/N: the rest of it is theta's own
+        ratio = 1.0 + mean[observed] ** 2 / (size[observed] * variance[observed])
+        return np.asarray(np.sqrt(ratio * (1.0 - share[observed])))
+
+    def log_likelihood(self, y: Floats, size: Floats, theta: Floats) -> Floats:
+        expected = size * theta
+        finite = np.isfinite(expected)
+        known = np.where(finite, expected, 1.0)
+        value = special.xlogy(y, known) - known - special.gammaln(y + 1.0)
+        return np.where(finite, value, -np.inf)
+
+    def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
+        return rng.binomial(y.astype(np.int64), fraction).astype(float), fraction * size
+
+    def noise(self, mean: Floats, variance: Any = 0.0) -> Floats:
+        return mean
+
+    def contrast(
+        self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
+    ) -> Pair:
+        # counts less their expectation given both, and its binomial variance; a common factor of
+        # all fresh rates is found by Newton's method on its logarithm
+        counts = y + fresh_y
+        # an outcome without exposure has no odds; such items are left out below
+        with np.errstate(divide="ignore", invalid="ignore"):
+            odds = np.log(size) - np.log(fresh_size)
+        known = (counts > 0) & np.isfinite(odds)
+        if not known.any() or y[known].sum() in (0, counts[known].sum()):
+            raise ItemsError(
+                "fresh=: there are no counts in both outcomes of items seen twice"
+            )
+
+        def residuals(factor: float) -> Pair:
+            share = special.expit(np.where(known, odds, 0.0) + factor)
+            weight = counts * share * (1 - share)
+            return np.where(known, y - counts * share, 0.0), np.where(
+                known, weight, 0.0
+            )
+
+        most = 40.0 + np.abs(odds[known]).max()
+        return residuals(
+            optimize.brentq(lambda factor: residuals(factor)[0].sum(), -most, most)
+        )
+
+
+def _look_like_trials(size: Floats, items: Floats, rate: float) -> bool:
+    """Return True if whole exposures, exceeded by no count, are likely to be trials."""
+    above = float(
+        items @ special.gammainc(size + 1.0, rate * size)
+    )  # expected if Poisson
+    return rate > _SMALL_RATE and not _FEW < above < _SEVERAL
 
 
 # --- rows ----------------------------------------------------------------------------------------
 
 
-def _stirling(x: Any) -> Any:
-    """Log Gamma(x) - (x - 1/2) log x + x - log(2 pi)/2, for x of 32 and more: to 1e-16."""
-    square = 1.0 / (x * x)
-    return (
-        1.0 / 12.0 - square * (1.0 / 360.0 - square * (1.0 / 1260.0 - square / 1680.0))
-    ) / x
-
-
-def rising(xp: Any, cv2: Any, step: Any, over: Any, excess: Any, weight: Any) -> Any:
-    """Sums over items, by row (..., k), of log1p(j cv2) over j < y; columns are of `histogram`."""
-    # below 32 from the number of items with y > j, from there on by Stirling's series
-    cv2 = cv2[..., None]
-    exact = over * xp.log1p(step * cv2)
-    base = 1.0 / cv2 + EXACT_COUNTS
-    log1p_x = xp.log1p(excess / base)
-    tail = excess * xp.log1p(EXACT_COUNTS * cv2) + base * (log1p_x - excess / base)
-    tail = tail + (excess - 0.5) * log1p_x + _stirling(base + excess) - _stirling(base)
-    return exact.sum(axis=-1) + (weight * tail).sum(axis=-1)
-
-
-def two_points(
-    row_of: Ints, weight: Floats, sums: Floats, squares: Floats, cubes: Floats
-) -> tuple[Ints, Floats, Floats]:
-    """Points (row, value, weight): one for a cell of a single value, else a Gauss rule of two."""
-    mean = sums / weight
-    variance = squares / weight - mean * mean
-    # sums of squares carry rounding of this relative size: below it the cell is a single value
-    divided = variance > 1e-13 * mean * mean
-    mean_w = mean[divided]
-    sd = np.sqrt(variance[divided])
-    about = cubes[divided] / weight[divided] - mean_w * (
-        3.0 * variance[divided] + mean_w * mean_w
-    )
-    # what rounding leaves of the third moment of a narrow cell is noise; points stay in the cell
-    lean = np.where(
-        variance[divided] > 1e-10 * mean_w * mean_w, about / variance[divided], 0.0
-    )
-    lean = np.clip(lean, -mean_w / 16.0, mean_w / 16.0) / (2.0 * sd)
-    reach = np.sqrt(1.0 + lean * lean)
-    upper = 0.5 * (1.0 - lean / reach)
-    low, high = (mean_w + sd * (lean + sign * reach) for sign in (-1.0, 1.0))
-    value = mean.copy()
-    share = weight.astype(float)
-    value[divided] = np.maximum(low, 0.0)
-    share[divided] *= 1.0 - upper
-    return (
-        np.concatenate([row_of, row_of[divided]]),
-        np.concatenate([value, high]),
-        np.concatenate([share, weight[divided] * upper]),
-    )
-
-
 @dataclass(frozen=True, eq=False)
-class GammaRows(RowSums):
+class PoissonRows(RowSums):
     """The two histograms of all rows as weighted points."""
 
     steps: Ragged  # of counts, as in `histogram`
@@ -156,7 +288,7 @@ class GammaRows(RowSums):
         return np.where(noisy, rng.poisson(np.where(noisy, expected, 0.0)), expected)
 
     @classmethod
-    def of(cls, rows: int, cells: Mapping[str, Columns]) -> "GammaRows":
+    def of(cls, rows: int, cells: Mapping[str, Columns]) -> "PoissonRows":
         """Build from tables of cells with a column ``row``: joint cells, or both margins."""
         joint = cells.get("joint")
         if joint is not None:
@@ -211,35 +343,6 @@ class GammaRows(RowSums):
         return self.total > 0
 
 
-def histogram(
-    rows: int, cells: Sequence[NDArray[Any]]
-) -> tuple[tuple[Ragged, Ragged], Floats]:
-    """Columns for `rising` from cells (row, n, sums of y, y^2, y^3), and sums of log y! by row.
-
-    They are numbers j below 32 with the items of more than j, and others less 32 with their items.
-    """
-    point_row, y, weight = two_points(*cells)
-    nearest = np.rint(
-        y
-    )  # weighted sums of one count are its multiples except for rounding
-    y = np.where(np.abs(y - nearest) <= 1e-12 * nearest, nearest, y)
-    above = np.zeros((rows, EXACT_COUNTS))
-    for j in range(EXACT_COUNTS):
-        over = y > j
-        above[:, j] = np.bincount(point_row[over], weights=weight[over], minlength=rows)
-    row, step = np.nonzero(above)
-    steps = by_row(rows, row, step.astype(float), above[row, step])
-    far = y > EXACT_COUNTS - 1  # the lower of two points may fall just below its cell
-    wide = by_row(rows, point_row[far], y[far] - EXACT_COUNTS, weight[far])
-    log_factorials = np.bincount(point_row, weight * special.gammaln(y + 1.0), rows)
-    return (steps, wide), log_factorials
-
-
-def columns(table: Columns, names: Sequence[str]) -> tuple[NDArray[Any], ...]:
-    """Row of each cell, and its sums as real numbers."""
-    return (table["row"], *(table[name].astype(float) for name in names))
-
-
 def _exposure_points(rows: int, cells: Columns) -> Ragged:
     """Distinct exposures, and the items and counts of each."""
     row, n, n1, n2, n3, y, y1, y2, y3 = columns(cells, _EXPOSURE_SUMS)
@@ -268,10 +371,11 @@ class PoissonGamma(Family):
 
     name = "Gamma"
     formulas = FORMULAS["Gamma"]
-    outcome = OUTCOMES["poisson"]
+    outcome = PoissonOutcome()
     prior = Gamma
     mixture = GammaMixture
-    rows = GammaRows
+    rows = PoissonRows
+    components = GAMMAS
     parameters = "shape", "rate"
     has_log_moments = True
 
