@@ -26,11 +26,13 @@ Run = Callable[[Chosen], None]
 
 _LISTING = "{} --help lists all options"
 _ITEMS = word("items", "Parquet or CSV files, or a glob", nargs="+")
-_FIT = word("fit", "a fit, from 'soc-pymc fit'")
-_STATISTICS = word("statistics", "statistics, from 'soc-pymc summarize'")
+_FIT = word(
+    "fit", "A fit, from 'soc-pymc fit', whose columns are used where none are named"
+)
+_STATISTICS = word("statistics", "Statistics, from 'soc-pymc summarize'")
 _NO_SCORE = word(
     "--no-score",
-    "fit one level and one spread to items without a score",
+    "Fit one level and one spread to items without a score",
     action="store_true",
 )
 _ROLES = (
@@ -59,10 +61,16 @@ _PRIOR = (
     "Gamma.monotone",
     "Gamma.bin_effects",
     "Gamma.zero",
-    "Gamma.atoms",
-    option("Gamma.groups", "--pool-groups", action="store_false"),
+    option("Gamma.atoms", help="Treat scores that many items share as any other"),
+    option(
+        "Gamma.groups", "--pool-groups", help="Fit one pair of curves for all groups"
+    ),
     "Spline.knots",
-    option("Spline.scale", choices=(*SCALES, RANK)),
+    option(
+        "Spline.scale",
+        choices=(*SCALES, RANK),
+        help="Axis on which the curves are smooth",
+    ),
     "VI.seed",
 )
 _SCORING = (
@@ -106,7 +114,7 @@ def make_parser(only: str | None = None) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="command", required=True)
     quiet = word(
         "--quiet",
-        "show no progress",
+        "Show no progress",
         action="store_const",
         const=False,
         dest="progress",
@@ -147,7 +155,7 @@ def _write_csv(table: pd.DataFrame, out: str) -> None:
 @_command(
     "'ads/*.parquet' --score t --count clicks --exposure impressions --out posteriors.parquet",
     _ITEMS, *_SUMS, *_PRIOR, *_SCORING,
-    word("--keep", "folder for the statistics and the fit"),
+    word("--keep", "Folder for the statistics and the fit"),
 )  # fmt: skip
 def run(chosen: Chosen) -> None:
     """Fit items, check the fit and write their posteriors in one command."""
@@ -177,8 +185,8 @@ def run(chosen: Chosen) -> None:
     "PoissonItems.fold",
     "PoissonItems.date",
     "summarize.folds",
-    word("--edges", "take the bins of these saved statistics"),
-    _out("statistics file to write (netCDF)"),
+    word("--edges", "Take the bins of these saved statistics"),
+    _out("Statistics file to write (netCDF)"),
 )  # fmt: skip
 def summarize(chosen: Chosen) -> None:
     """Sufficient statistics of items."""
@@ -192,12 +200,12 @@ def summarize(chosen: Chosen) -> None:
 @_command(
     "stats.nc --prior gamma-mixture --out fit.nc",
     _STATISTICS,
-    word("--window", "fit the last days alone, such as 28d (of statistics with --date)"),
-    word("--half-life", "weigh items by age, such as 14d (of statistics with --date)"),
+    word("--window", "Fit the last days alone, such as 28d (of statistics with --date)"),
+    word("--half-life", "Weigh items by age, such as 14d (of statistics with --date)"),
     *_PRIOR,
     option("fit.method", default="vi", choices=arguments.METHODS),
     "VI.draws",
-    _out("fit file to write (netCDF)"),
+    _out("Fit file to write (netCDF)"),
 )  # fmt: skip
 def fit(chosen: Chosen) -> None:
     """Fit the hierarchical model to statistics."""
@@ -253,7 +261,7 @@ def curves(chosen: Chosen) -> None:
 @_command(
     "fit.nc ads.parquet --out posteriors.parquet",
     _FIT, _ITEMS, *_ROLES, _NO_SCORE,
-    word("--score-only", "theta given the score alone, for items without outcomes",
+    word("--score-only", "Theta given the score alone, for items without outcomes",
          action="store_true"),
     *_SCORING,
 )  # fmt: skip
@@ -278,7 +286,7 @@ def posteriors(chosen: Chosen) -> None:
 @_command(
     "fit.nc --out prior.parquet",
     _FIT,
-    _out("file to write, *.parquet or *.json"),
+    _out("File to write, *.parquet or *.json"),
 )
 def export_prior(chosen: Chosen) -> None:
     """The prior as a small file, to score items where requests are answered."""
@@ -328,7 +336,7 @@ def report(chosen: Chosen) -> None:
 @_command(
     "stats.nc plain=fit.nc mixture=mixture.nc",
     _STATISTICS,
-    word("fits", "two fits or more", nargs="+", metavar="NAME=fit.nc"),
+    word("fits", "Two fits or more", nargs="+", metavar="NAME=fit.nc"),
 )
 def compare(chosen: Chosen) -> None:
     """Leave-one-out comparison of fits."""
@@ -363,8 +371,8 @@ def drift(chosen: Chosen) -> None:
 
 @_command(
     "--out demo",
-    word("--out", "folder to write to", default="demo"),
-    word("--items", "number of items", type=int, default=200_000),
+    word("--out", "Folder to write to", default="demo"),
+    word("--items", "Number of items", type=int, default=200_000),
     "VI.seed",
 )
 def demo(chosen: Chosen) -> None:

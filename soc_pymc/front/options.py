@@ -28,10 +28,14 @@ def option(parameter: str, flag: str = "", **settings: Any) -> Option:
         function = attrgetter(owner)(soc)
         known = inspect.signature(function).parameters[name]
         prefix = "--no-" if known.default is True else "--"
-        help_text = documented(function)[name].replace("%", "%%")
+        text = documented(function)[name].replace("%", "%%")
+        if type(known.default) in (int, float, str):
+            text += f" (default: {known.default})"
         inferred = {} if "action" in settings else _settings(known)
-        all_settings = {"dest": name, "help": help_text, **inferred, **settings}
-        parser.add_argument(flag or prefix + flag_of(name), **all_settings)
+        if inferred.get("action") == "append":
+            text += "; may be given several times"
+        described = {"dest": name, "help": text, **inferred, **settings}
+        parser.add_argument(flag or prefix + flag_of(name), **described)
 
     return add
 
