@@ -15,7 +15,7 @@ SPARK_READY := $(VENV)/.spark-ready
 DOCS_READY := $(VENV)/.docs-ready
 # kernels, which are compiled once for all test processes, and again where their sources changed
 COMPILED := $(VENV)/.compiled
-KERNELS := $(wildcard soc_pymc/families/*.py soc_pymc/data/*.py soc_pymc/_model/*.py)
+KERNELS := $(wildcard soc_pymc/families/*.py soc_pymc/data/*.py soc_pymc/_model/*.py soc_pymc/inference/*.py)
 # the lowest allowed versions of all dependencies, on the lowest Python; where pyenv's shims hide
 # it behind .python-version, PYENV_VERSION shows it
 LOWEST := .venv-lowest

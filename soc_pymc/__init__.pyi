@@ -36,13 +36,13 @@ from .families.priors import GammaMixture as GammaMixture
 from .families.priors import Normal as Normal
 from .families.priors import NormalMixture as NormalMixture
 from .families.priors import Spline as Spline
+from .fits.fit import Fit as Fit
+from .fits.fit import Status as Status
+from .fits.fit import load_fit as load_fit
 from .front.estimator import SecondOrderCalibrator as SecondOrderCalibrator
 from .inference.methods import NUTS as NUTS
 from .inference.methods import VI as VI
-from .inference.methods import FiveSteps as FiveSteps
-from .inference.results import Fit as Fit
-from .inference.results import Status as Status
-from .inference.results import load_fit as load_fit
+from .paper.five_steps import FiveSteps as FiveSteps
 from .posterior.calibration import bands as bands
 from .posterior.calibration import calibration_curves as calibration_curves
 from .posterior.calibration import prior_predictive as prior_predictive

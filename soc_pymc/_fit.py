@@ -11,20 +11,20 @@ import pandas as pd
 from ._lib.arguments import shown
 from ._lib.errors import ConvergenceWarning, FitError, SocError, warn_user
 from ._lib.progress import phase
+from ._lib.reprs import code_of
 from ._lib.threads import one_blas_thread
 from ._model.pilot import find_pilot
 from ._model.rows import sizes_vary
 from .checks._check import checks_of
-from .checks.advice import as_code
 from .checks.comparison import elpd_table, left_out, warn_of_clusters
-from .checks.results import FAIL, OK
+from .checks.findings import FAIL, OK
 from .data.statistics import Statistics, refuse_weights
-from .families.family import family_of
+from .families import family_of
 from .families.priors import Prior, Spline
-from .families.row_sums import MEAN_ONLY
+from .families.rows import MEAN_ONLY
+from .fits.fit import Fit
+from .fits.methods import Method
 from .inference import fitting
-from .inference.methods import Method
-from .inference.results import Fit
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -117,12 +117,12 @@ def _choose(
 ) -> Fit:
     """Fit the priors that the data ask for; return the simplest of those that predict best."""
     plain = fit_prior(None)
-    code = as_code(plain.prior)
+    code = code_of(plain.prior)
     fits: dict[str, Fit] = {code: plain}
     results: dict[str, tuple[Any, str]] = {code: (None, "")}
 
     def add(prior: Prior) -> None:
-        name = as_code(prior)
+        name = code_of(prior)
         note(name)
         fits[name] = plain if name == code else fit_prior(prior)
         results[name] = left_out(
@@ -161,7 +161,7 @@ def _compare(
     if sizes_vary(stats, family):
         terms.append({"exposure": Spline()})
         prior = family.prior(exposure=Spline())
-        trusted = results[as_code(plain.prior)][1] == OK
+        trusted = results[code_of(plain.prior)][1] == OK
         gain = (
             find_pilot(stats, family, prior, False).gain_of("exposure")
             if trusted
@@ -171,20 +171,19 @@ def _compare(
             add(prior)
         else:
             unfitted.append(
-                _not_fitted([as_code(prior)], f"at the mode it gains {gain:.1f} nats")
+                _not_fitted([code_of(prior)], f"at the mode it gains {gain:.1f} nats")
             )
     table = _table(results)
     simple = str(table["chosen"].idxmax())
     mixtures = {
-        as_code(prior): prior for prior in (family.mixture(**term) for term in terms)
+        code_of(prior): prior for prior in (family.mixture(**term) for term in terms)
     }
     reason = f"the check of {simple} asks for no mixture"
     result = checks_of(fits[simple], stats, (), 0, 1, False, loo=results[simple][0])
-    code = f"soc.{family.mixture.__name__}("
     failed = (
         set(result.table.loc[result.table["verdict"] == FAIL, "what"]) - _NOT_OF_SHAPE
     )
-    if failed or any(code in line for line in result.advice):
+    if failed or any(isinstance(x.prior, family.mixture) for x in result.remedies):
         reason = f"without a mixture, {simple} is preferred"
         number = 1 + list(fits).index(simple)  # the term in exposure if it pays
         for code in list(mixtures)[:number]:

@@ -14,6 +14,7 @@ from ._lib.arrays import Floats
 from ._lib.errors import FitError, ItemsError
 from ._lib.progress import phase
 from .checks.comparison import cross_validate, warn_of_clusters
+from .checks.findings import FAIL, OK, SIDES, Result, result_table
 from .checks.observations import check_rows
 from .checks.pit import (
     ALL,
@@ -25,16 +26,16 @@ from .checks.pit import (
     slice_pits,
     with_p_values,
 )
-from .checks.results import FAIL, OK, SIDES, Result, result_table
 from .data.binning import added
 from .data.items import Items, arguments_of, check_outcomes, is_group
 from .data.sources import batches
 from .data.statistics import Statistics
 from .data.summaries import summarize
 from .data.validation import scan
-from .families.outcomes import OUTCOMES, Outcome
+from .families import OUTCOMES
+from .families.outcome import Outcome
 from .families.scales import LINEAR, LOG, STEPS
-from .inference.results import Fit, named_fits
+from .fits.fit import Fit, named_fits
 from .posterior.curves import warn_of_extrapolation
 from .posterior.item_columns import Columns, frame_columns, in_chunks
 from .posterior.predictive import posterior_of
@@ -108,8 +109,8 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
         (outcome.observed, outcome.size),
         score_and_outcomes(frame, outcome),
     )
-    thinned = outcome.forms.thinned(y, size, fraction, _stream(seed, "thinning"))
-    remaining = outcome.forms.remainder(y, size, thinned, fraction)
+    thinned = outcome.thinned(y, size, fraction, _stream(seed, "thinning"))
+    remaining = outcome.remainder(y, size, thinned, fraction)
     columns = ("score", "cluster", *names)
     roles = arguments_of({r: r for r in items.roles if r in columns or is_group(r)})
     parts = (
@@ -191,7 +192,7 @@ def held_out(
     check_rows(train, test, {"score": "score"}, "the test part of the split")
     warn_of_clusters(by_name, split.test, "standard errors")
     # gains are over the first estimate
-    estimates = {} if outcome.forms.wrong_scores(score, new).any() else {"t": score}
+    estimates = {} if outcome.wrong_scores(score, new).any() else {"t": score}
     with phase("baselines", enabled=progress):
         estimates |= baselines(train, outcome, score)
     pits = {}
@@ -256,9 +257,9 @@ def _gains(
 ) -> xr.Dataset:
     """Return gains over the first estimate, (estimator, bin); bin -1 is all items."""
     t, y, size = score_and_outcomes(test, outcome)
-    loss = outcome.forms.loss(y, size, next(iter(estimates.values())))
+    loss = outcome.loss(y, size, next(iter(estimates.values())))
     likelihood = np.stack(
-        [outcome.forms.log_likelihood(y, size, x) for x in estimates.values()]
+        [outcome.log_likelihood(y, size, x) for x in estimates.values()]
     )
     slices = {-1: np.arange(len(test)), **test.groupby("bin").indices}
     by_bin = []
@@ -300,7 +301,7 @@ def baselines(
     from sklearn.preprocessing import SplineTransformer
 
     score, y, size = score_and_outcomes(frame, outcome)
-    weight, total = outcome.forms.weighted(y, size)
+    weight, total = outcome.weighted(y, size)
     if not (weight > 0).any():
         raise ItemsError(
             f"all {len(frame):,} exposures are 0: nothing can be calibrated"
@@ -319,11 +320,11 @@ def baselines(
         options = {"extrapolation": "linear", "include_bias": False}
         basis = SplineTransformer(degree=degree, knots=knots[:, None], **options)
         x = basis.fit_transform(position[:, None])
-        level, *slopes = outcome.forms.regression(x, events, total, ridge)
+        level, *slopes = outcome.regression(x, events, total, ridge)
         predictor = level + basis.transform(places[:, None]) @ np.array(slopes)
-        return unit * outcome.forms.expected(predictor)[0]
+        return unit * outcome.expected(predictor)[0]
 
-    pooled = outcome.forms.pooled_rate(float(total.sum()), float(weight.sum()))
+    pooled = outcome.pooled_rate(float(total.sum()), float(weight.sum()))
     constant = np.full(len(places), pooled)
     isotonic = np.interp(places, position, _isotonic(weight, total, outcome))
     estimates = {"constant": constant, "isotonic": isotonic}
@@ -348,7 +349,7 @@ def _isotonic(weight: Floats, total: Floats, outcome: Outcome) -> Floats:
     low_end = fitted.blocks[1]
     high_start = fitted.blocks[-2]
     low, high = (
-        outcome.forms.pooled_rate(float(total[block].sum()), float(weight[block].sum()))
+        outcome.pooled_rate(float(total[block].sum()), float(weight[block].sum()))
         for block in (slice(low_end), slice(high_start, None))
     )
     least = np.min([low, *rate[low_end : low_end + 1]])
@@ -456,7 +457,7 @@ def _from_outcomes(data: Items | Statistics) -> Evidence:
     cells = statistics.cells(margin)
     octaves = {**cells, "cell": cells["cell"] >> STEPS}
     groups = added(octaves, ("bin", "cell"), outcome.sums(margin))
-    known, excess, variance, noise = outcome.forms.excess(groups, statistics.data)
+    known, excess, variance, noise = outcome.excess_squares(groups, statistics.data)
     if not len(excess):
         return np.nan, 0.0, 1.0
     # one bin whose theta varies must not hide many in which outcomes hardly do
@@ -478,9 +479,9 @@ def _from_fresh(outcome: Outcome, frame: pd.DataFrame, fresh: pd.DataFrame) -> E
         score_and_outcomes(x, outcome) for x in (frame, fresh)
     )
     rank = special.ndtri((pd.Series(score).rank() - 0.5) / len(score))
-    contrast, weight = outcome.forms.contrast(*seen, *later)
+    contrast, weight = outcome.contrast(*seen, *later)
     centred = rank - (weight @ rank) / weight.sum()
-    before, after = (outcome.forms.line(score, *pair)[1] for pair in (seen, later))
+    before, after = (outcome.line(score, *pair)[1] for pair in (seen, later))
     spread = np.sqrt(((centred * contrast) ** 2).sum())
     z = float(np.sign(before) * (centred @ contrast) / spread) if spread > 0 else 0.0
     return after / before if before else np.nan, z, float(special.ndtr(-z))
@@ -492,7 +493,7 @@ def _from_folds(outcome: Outcome, frame: pd.DataFrame, folds: pd.DataFrame) -> E
     check_rows(frame, folds, words, "out_of_fold=")
     score, y, size = score_and_outcomes(frame, outcome)
     scores = score, folds["score"].to_numpy(dtype=float), np.ones(len(score))
-    density, out_of_fold, none = (outcome.forms.line(x, y, size)[0] for x in scores)
+    density, out_of_fold, none = (outcome.line(x, y, size)[0] for x in scores)
     extra = density - out_of_fold
     gain = float((out_of_fold - none).sum())
     z = float(extra.sum() / max(np.sqrt(len(extra)) * extra.std(), 1e-300))

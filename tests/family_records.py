@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from soc_pymc.families.family import FAMILIES, Family
+from soc_pymc.families import FAMILIES
+from soc_pymc.families.family import Family
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,15 @@ def visible(text: object) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
 
 
+def number(value: object, digits: int = 3) -> str:
+    """A float in a few digits, or thousands in full; other objects as text, NaN as none."""
+    if not isinstance(value, float):
+        return str(value)
+    if np.isnan(value):
+        return ""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.{digits}g}"
+
+
 def html_table(
     title: str,
     rows: Iterable[Sequence[object]],
@@ -53,16 +62,19 @@ def lines(head: str, rows: Iterable[Sequence[str]]) -> str:
 
 def short(record: Any) -> str:
     """A configuration with the fields that differ from their defaults."""
+    return code_of(record).replace("soc.", "")
+
+
+def code_of(record: Any) -> str:
+    """The code that makes a configuration, with the fields that differ from their defaults."""
     default = type(record)()
     values = {f.name: getattr(record, f.name) for f in fields(record)}
-    differ = {
-        name: value for name, value in values.items() if value != getattr(default, name)
-    }
-    shown = (
-        f"{name}={short(v) if is_dataclass(v) else repr(v)}"
-        for name, v in differ.items()
+    arguments = ", ".join(
+        f"{name}={code_of(value) if is_dataclass(value) else repr(value)}"
+        for name, value in values.items()
+        if value != getattr(default, name)
     )
-    return f"{type(record).__name__}({', '.join(shown)})"
+    return f"soc.{type(record).__name__}({arguments})"
 
 
 def of_statistics(stats: Any) -> Rows:

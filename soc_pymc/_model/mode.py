@@ -9,7 +9,7 @@ import numpy as np
 
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
-from ..families.row_sums import RowSums
+from ..families.rows import RowSums
 from .laplace import Laplace, best_tau, floored, solved, summary
 from .terms import Design, State
 

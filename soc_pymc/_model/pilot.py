@@ -12,7 +12,7 @@ from .._lib.errors import FitError
 from ..data.items import Grouping
 from ..data.statistics import NO_JOINT_CELLS, Statistics
 from ..families.family import Family
-from ..families.row_sums import RowSums, Weak
+from ..families.rows import RowSums, Weak
 from .laplace import Laplace
 from .levels import LevelRows, Levels, LevelTarget
 from .mode import CurveTarget, find_mode

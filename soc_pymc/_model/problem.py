@@ -12,7 +12,8 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from .._lib.reprs import short
 from ..data.statistics import STATISTICS, Statistics
-from ..families.family import FAMILIES, Family, family_of_kind, reads_joint
+from ..families import FAMILIES, family_of_kind
+from ..families.family import Family
 from ..families.priors import Prior
 from .coordinates import Coefficients, Coordinates, Space
 from .mixture_grid import Mixture, place_mixture
@@ -106,7 +107,7 @@ def check_prior(prior: Any, stats: Statistics) -> None:
             f"prior=soc.{type(prior).__name__}(...) is not for these statistics of "
             f"{stats.kind} items: use soc.{instead.__name__}(...)"
         )
-    if reads_joint(prior):  # one row tells whether any item informs more than the mean
+    if prior.reads_joint:  # one row tells whether any item informs more than the mean
         rows_of(stats, family, most_bins=1)[1].refuse_mean_only(f"soc.{short(prior)}")
 
 
@@ -194,7 +195,7 @@ def mixture_data(problem: Problem) -> xr.Dataset:
         {
             **pilot,
             "grid_raise": ("variance_knot", mixture.wider),
-            "component_z": ("component", family.components.z),
+            "component_z": ("component", family.component_grid),
             "component_function": (("component", "weight_function"), mixture.functions),
         },
         {dim: np.asarray(coords[dim]) for dim in dims},

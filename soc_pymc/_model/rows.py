@@ -14,7 +14,7 @@ from .._lib.arrays import Floats, Ints
 from ..data.binning import stand_out
 from ..data.statistics import Statistics
 from ..families.family import Family
-from ..families.row_sums import Columns, RowSums, pooled
+from ..families.rows import Columns, RowSums, pooled
 from ..families.scales import RANK, SCALES, ZERO_EXPOSURE, Scale
 from .splines import Axis
 
@@ -91,8 +91,9 @@ class Rows:
 
     @property
     def beside(self) -> Floats:
-        """Items of each row outside the atoms, which place the knots and the average."""
-        return np.where(self.atom > 0, 0.0, self.n)
+        """Items of each row outside the atoms (or in these alone), which place the knots."""
+        beside = np.where(self.atom > 0, 0.0, self.n)
+        return beside if beside.any() else self.n
 
 
 def rows_of(
@@ -125,7 +126,7 @@ def _rows(stats: Statistics, family: Family, keys: Keys, at_atoms: Ints) -> Rows
     size_atoms = np.empty(0)
     log_sizes = np.zeros(len(base["n"]))
     if keys.size_cell:
-        log_sizes = np.log(family.outcome.forms.mean_size(base)).round(12)
+        log_sizes = np.log(family.outcome.mean_size(base)).round(12)
         common_sizes = _common_sizes(base[keys.size_cell], log_sizes, base["n"])
         keys = replace(keys, atom_cells=common_sizes["cell"].to_numpy())
         size_atoms = common_sizes["log"].to_numpy()
@@ -144,6 +145,7 @@ def _rows(stats: Statistics, family: Family, keys: Keys, at_atoms: Ints) -> Rows
     atom[at_atoms] = 1 + np.arange(len(at_atoms))
     items = np.where(atom > 0, 0, stats.data["n"].to_numpy())
     of_places = np.bincount(keys.place_of, items)
+    total = max(items.sum(), 1)  # of atoms alone 0
     first_bin = np.searchsorted(keys.place_of, place)
     return Rows(
         keys=keys,
@@ -158,8 +160,8 @@ def _rows(stats: Statistics, family: Family, keys: Keys, at_atoms: Ints) -> Rows
         n=n,
         sums={x: np.bincount(line, part[x])[chosen] for x in _SUMS if x in part},
         items=items,
-        rank=((np.cumsum(of_places) - 0.5 * of_places) / items.sum())[place],
-        rank_width=(of_places / items.sum())[place],
+        rank=((np.cumsum(of_places) - 0.5 * of_places) / total)[place],
+        rank_width=(of_places / total)[place],
         log_size=log_size,
         size_atoms=np.exp(size_atoms),
     )

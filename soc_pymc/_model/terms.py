@@ -20,7 +20,7 @@ from ..data.items import Grouping
 from ..data.statistics import Statistics
 from ..families.family import Family
 from ..families.priors import Spline
-from ..families.row_sums import Weak
+from ..families.rows import Weak
 from ..families.scales import LOG, LOGIT, RANK, SCALES
 from .rows import Rows, positions
 from .splines import Axis, Basis, make_basis, spline_matrix
@@ -222,7 +222,7 @@ def axis_of(spline: Spline, stats: Statistics, items: Floats) -> Axis:
     low = np.nanmin(data["score_min"])
     high = np.nanmax(data["score_max"])
     score = np.array([low, *stats.edges, high])
-    fraction = np.concatenate([[0.0], np.cumsum(items) / items.sum()])
+    fraction = np.concatenate([[0.0], np.cumsum(items) / max(items.sum(), 1)])
     rising = np.concatenate([[True], (np.diff(score) > 0) & (np.diff(fraction) > 0)])
     return Axis(RANK, tuple(score[rising].tolist()), tuple(fraction[rising].tolist()))
 
@@ -244,7 +244,7 @@ def make_curve(
     axis = axis_of(spline, stats, rows.items)
     u, _ = positions(axis, rows)
     basis = make_basis(u, rows.beside, spline.knots)
-    inside = u[rows.atom == 0]  # far outside, the line would be a guess
+    inside = u[rows.beside > 0]  # far outside, the line would be a guess
     u = np.where(rows.atom > 0, np.clip(u, inside.min(), inside.max()), u)
     weak_priors = weak(axis.scale, basis.centre)
     default = weak_priors[k]

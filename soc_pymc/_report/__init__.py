@@ -13,7 +13,7 @@ from ..checks._check import checks_of
 from ..data.items import Items, check_items
 from ..data.sources import open_table
 from ..families.scales import LARGEST
-from ..inference.results import FIT, Fit
+from ..fits.fit import FIT, Fit
 from ..posterior.curves import extrapolation_reported
 from ..posterior.item_columns import posterior_roles
 from ..quantities.curves import statistics_of

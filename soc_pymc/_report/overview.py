@@ -13,7 +13,7 @@ from .._lib.arrays import Floats
 from .._lib.progress import phase
 from ..data.items import Items
 from ..data.sources import batches, kind_of, open_table
-from ..inference.results import Fit
+from ..fits.fit import Fit
 from ..posterior.curves import Extrapolation
 from ..posterior.item_columns import Columns, columns_of, posterior_roles
 from ..posterior.predictive import posterior_of

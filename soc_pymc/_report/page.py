@@ -11,18 +11,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from .. import __version__, decisions, plots, quantities
-from .._lib.reprs import html_table, short, visible
-from ..checks import results
+from .._lib.reprs import code_of, html_table, number, short, visible
+from ..checks import findings
 from ..checks._check import CheckResult
-from ..checks.advice import as_code
 from ..checks.comparison import other_total
+from ..checks.findings import FAIL, OK, PROB, WARN
 from ..checks.observations import Observations
-from ..checks.results import FAIL, OK, PROB, WARN, number
 from ..data.items import Items, arguments_of, group_roles, has_score
 from ..data.sources import kind_of
 from ..data.statistics import Statistics
-from ..families.family import reads_joint
-from ..inference.results import Fit
+from ..fits.fit import Fit
 from ..plots.curves import fitted_curves
 from ..plots.style import picture_of
 from ..posterior.calibration import bands
@@ -132,13 +130,13 @@ def _code(fit: Fit, items: Items, options: Mapping[str, Any]) -> str:
     roles = ", ".join(
         f"{name}={column!r}" for name, column in arguments_of(items.roles).items()
     )
-    joint = ", joint=True" if reads_joint(fit.prior) else ""
+    joint = ", joint=True" if fit.prior.reads_joint else ""
     words = "".join(f", {k}={v!r}" for k, v in options.items() if v not in (None, ()))
     return (
         "import soc_pymc as soc\n\n"
         f"items = soc.{type(items).__name__}({source}, {roles})\n"
         f"stats = soc.summarize(items{joint})  # {fit.data['constant_data'].sizes['bin']:,} bins\n"
-        f"fit = soc.fit(stats, {as_code(fit.prior)}, soc.{short(fit.method)})\n"
+        f"fit = soc.fit(stats, {code_of(fit.prior)}, soc.{short(fit.method)})\n"
         f"soc.report(fit, items{words})\n"
     )
 
@@ -147,21 +145,23 @@ def table(
     title: str, rows: Iterable[Sequence[Any]], head: Sequence[str] = ()
 ) -> Markup:
     """Return a table of the page, whose numbers look as in a printed result."""
-    text = [[number(x) if isinstance(x, float) else x for x in row] for row in rows]
+    text = [[number(x) for x in row] for row in rows]
     return Markup(html_table(title, text, head))  # it escapes all text
 
 
-def of_result(title: str, result: results.Result) -> Markup:
+def of_result(title: str, result: findings.Result) -> Markup:
     """Return the table of a result, the worst rows first."""
     return table(
-        title, results.cells(results.worst_first(result.table)[:_MOST]), results.COLUMNS
+        title,
+        findings.cells(findings.worst_first(result.table)[:_MOST]),
+        findings.COLUMNS,
     )
 
 
-def worst(findings: pd.DataFrame) -> tuple[str, str]:
+def worst(table: pd.DataFrame) -> tuple[str, str]:
     """Return the worst verdict of a check, and how many of its rows have it."""
-    counts = findings["verdict"].value_counts()
-    n = len(findings)
+    counts = table["verdict"].value_counts()
+    n = len(table)
     verdict = next(verdict for verdict in (FAIL, WARN, OK) if verdict in counts)
     if verdict == OK:
         return OK, f"All {n:,} checks pass"
@@ -210,7 +210,7 @@ def in_short(
 
 def _percent(fit: Fit, draws: Any) -> str:
     """Return the median and interval of a share in words."""
-    share = results.intervals(np.ravel(draws))
+    share = findings.intervals(np.ravel(draws))
     ends = f" (90% interval {share['low']:.1%} to {share['high']:.1%})"
     return f"{share['value']:.1%}" + ("" if fit.one_draw else ends)
 

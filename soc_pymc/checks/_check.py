@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
+from .._lib.above import made_above
 from .._lib.arguments import SEED, Whole, names_of
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
@@ -22,13 +23,25 @@ from .._lib.threads import one_blas_thread
 from ..data.items import Items, group_roles
 from ..data.sources import opened, word_columns
 from ..data.statistics import Statistics
-from ..families.row_sums import MEAN_ONLY
-from ..inference.results import FIT, PARETO_K, Fit, Status
+from ..families.rows import MEAN_ONLY
+from ..fits.fit import FIT, PARETO_K, Fit, Status
 from ..posterior.item_columns import Columns, select
 from ..posterior.predictive import posterior_of
-from . import pit, results
+from . import pit
 from .advice import Gains, advise
 from .comparison import LeftOut, leave_one_out, other_total
+from .findings import (
+    FAIL,
+    OK,
+    VERDICTS,
+    WARN,
+    WARNS,
+    Finding,
+    Remedy,
+    Result,
+    result_table,
+    two_sided,
+)
 from .observations import (
     ITEMS_OR_STATISTICS,
     clustered,
@@ -38,7 +51,6 @@ from .observations import (
     totals_without_folds,
 )
 from .pit import ALL
-from .results import FAIL, OK, WARN, Findings, finding
 
 _DRAWS = 1000  # in the tree for ArviZ
 _MOST_COLUMNS = 8  # most columns of a table that advice names unasked
@@ -57,8 +69,8 @@ _OUTER = 20  # with fewer replicates than this beyond the observed value, their 
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CheckResult(results.Result):
-    """Findings of the checks of a fit.
+class CheckResult(Result):
+    """list[Finding] of the checks of a fit.
 
     Attributes
     ----------
@@ -73,8 +85,9 @@ class CheckResult(results.Result):
         `xarray.DataTree`, of items on a random subset, for ArviZ's own functions; outcomes and log
         likelihoods by draw are made when they are read. Of all items ``pit`` has the ECDFs by slice
         of a ``column``, minus the uniform cdf; ``pit_by_score`` those in 20 bins.
-    advice
-        What the findings mean and what to try next, in plain sentences.
+    advice, remedies
+        What the findings mean and what to try next, in plain sentences; and the same as records,
+        with a ``prior`` to fit, ``roles`` of columns, and the ``nats`` that it gains.
     elpd
         ArviZ's record of leave-one-out, by item, for ``arviz.compare`` and ``arviz.plot_khat``.
         None for fits of one draw.
@@ -87,6 +100,7 @@ class CheckResult(results.Result):
     """
 
     loo: LeftOut | None = None
+    remedies: tuple[Remedy, ...] = ()
     rows: ClassVar[int] = 5
 
     @property
@@ -95,13 +109,7 @@ class CheckResult(results.Result):
         return self.loo and self.loo.record()
 
     def _repr_html_(self) -> str:
-        from ..plots.results import plot_pit
-        from ..plots.style import picture_of
-
-        image = '<img src="{source}" width="{width}" alt="PIT of all items">'
-        return super()._repr_html_() + image.format(
-            **picture_of(plot_pit, self, height=3.2)
-        )
+        return super()._repr_html_() + str(made_above("pit_image", self))
 
 
 @one_blas_thread
@@ -213,20 +221,22 @@ def checks_of(
             k = float(np.nanmax(loo.pareto_k))
             verdict = OK if k <= PARETO_K else WARN
             rows.append(
-                finding("leave-one-out", where, k, verdict=verdict, n=int(loo.n.sum()))
+                Finding("leave-one-out", where, int(loo.n.sum()), k, verdict=verdict)
             )
         rows += _cluster_findings(fit, all_items or data)
-    table = results.result_table([*rows, *_quality(fit.status)])
+    table = result_table([*rows, *_quality(fit.status)])
     table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = n
-    advice = (
+    remedies = (
         *advise(table, fit, Gains(fit, observed, rngs[2]), n),
         *pit.rare_levels(items.labels),
     )
     counts = table["verdict"].value_counts()
     title = f"check: {n:,} items, " + ", ".join(
-        f"{counts.get(v, 0)} {v}" for v in results.VERDICTS
+        f"{counts.get(v, 0)} {v}" for v in VERDICTS
     )
-    return CheckResult(table, xr.DataTree.from_dict(groups), advice, title, loo)
+    tree = xr.DataTree.from_dict(groups)
+    advice = tuple(map(str, remedies))
+    return CheckResult(table, tree, advice, title, loo, remedies)
 
 
 def _label_columns(data: Items | Statistics, by: Sequence[str]) -> list[str]:
@@ -248,20 +258,20 @@ def _outcome_findings(
     columns: Columns,
     rng: Generator,
     progress: bool | None,
-) -> Findings:
+) -> list[Finding]:
     outcome = posterior_of(fit).outcome
     if isinstance(data, Statistics):
-        return [_noise(fit, columns)] if outcome.forms.doubt(data.table) else []
+        return [_noise(fit, columns)] if outcome.doubt(data.table) else []
     rows = _summaries(fit, columns, rng, progress)
-    tight = any(row["value"] < 1 and row["p"] < results.WARNS for row in rows)
-    if outcome.forms.doubtful(columns[outcome.observed], columns[outcome.size], tight):
+    tight = any(row.value < 1 and row.p < WARNS for row in rows)
+    if outcome.doubtful(columns[outcome.observed], columns[outcome.size], tight):
         rows.append(_noise(fit, columns, tight))
     return rows
 
 
 def _summaries(
     fit: Fit, columns: Columns, rng: Generator, progress: bool | None
-) -> Findings:
+) -> list[Finding]:
     """Observed summaries of items over the medians of their replicates."""
     posterior = posterior_of(fit)
     middle = even_draws(fit, _MIDDLE)
@@ -269,7 +279,7 @@ def _summaries(
     outcome = posterior.outcome
     draws = np.tile(draws, -(-_REPLICATES // len(draws)))
     n = len(columns["score"])
-    summaries = outcome.forms.summaries
+    summaries = outcome.summaries
     if n > _ITEMS:
         columns = select(columns, np.sort(rng.choice(n, _ITEMS, replace=False)))
         n = _ITEMS
@@ -300,13 +310,13 @@ def _summaries(
         else:
             ratio = 1.0 if observed == 0 else np.inf
         chance = tail_probability(replicated - observed)
-        findings.append(finding(name, ALL, ratio, chance))
+        findings.append(Finding(name, ALL, value=ratio, p=chance))
     return findings
 
 
 def tail_probability(excess: Floats) -> float:
     """Two-sided p-value of 0 among replicated minus observed summaries, ties counted half."""
-    tail = float(results.two_sided(excess)) / 2.0
+    tail = float(two_sided(excess)) / 2.0
     spread = float(np.std(excess))
     if tail * len(excess) < _OUTER and spread > 0:
         z = -float(np.mean(excess)) / spread
@@ -322,7 +332,7 @@ def _verdict(error: float, wrong: float) -> str:
     return WARN if error <= np.log1p(wrong) else FAIL
 
 
-def _noise(fit: Fit, columns: Columns, tight: bool = False) -> dict[str, Any]:
+def _noise(fit: Fit, columns: Columns, tight: bool = False) -> Finding:
     """Factor by which intervals of typical items would widen under the noise that is in doubt."""
     posterior = posterior_of(fit)
     step = max(1, len(columns["score"]) // _DOUBTED)
@@ -333,14 +343,13 @@ def _noise(fit: Fit, columns: Columns, tight: bool = False) -> dict[str, Any]:
     draws = even_draws(fit, _REPLICATES)
     curves = posterior.curves(typical["score"], typical.get("group"), size, draws)
     mean, variance = (curves[name].mean(axis=0) for name in ("mean", "variance"))
-    width = float(np.median(outcome.forms.other_width(y, size, mean, variance)))
+    width = float(np.median(outcome.other_width(y, size, mean, variance)))
     verdict = _verdict(abs(np.log(width)), _WRONG)
-    return finding(
-        "noise", ALL, width, verdict=WARN if tight and verdict == OK else verdict
-    )
+    verdict = WARN if tight and verdict == OK else verdict
+    return Finding("noise", ALL, value=width, verdict=verdict)
 
 
-def _cluster_findings(fit: Fit, data: Items | Statistics) -> Findings:
+def _cluster_findings(fit: Fit, data: Items | Statistics) -> list[Finding]:
     if not (fit.widened or clustered(data)):
         return []
     from ..inference.clusters import cluster_factor  # which loads PyMC
@@ -350,10 +359,10 @@ def _cluster_findings(fit: Fit, data: Items | Statistics) -> Findings:
     factor = cluster_factor(fit, data)
     verdict = OK if fit.widened else _verdict(abs(np.log(factor)), _NARROW)
     n = data.n_items if isinstance(data, Statistics) else None
-    return [finding("clusters", ALL, factor, verdict=verdict, n=n)]
+    return [Finding("clusters", ALL, n, factor, verdict=verdict)]
 
 
-def _quality(status: Status) -> Findings:
+def _quality(status: Status) -> list[Finding]:
     k = status.pareto_k
     share = status.ess_fraction
     tests = [
@@ -362,7 +371,7 @@ def _quality(status: Status) -> Findings:
         ("ess_fraction", share, share is None or share >= _ESS_FRACTION, WARN),
     ]
     return [
-        finding(name, "inference", value, verdict=OK if good else verdict)
+        Finding(name, "inference", value=value, verdict=OK if good else verdict)
         for name, value, good, verdict in tests
         if value is not None
     ]

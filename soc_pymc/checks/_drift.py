@@ -22,24 +22,23 @@ from .._lib.threads import one_blas_thread
 from .._model.splines import knots_in
 from ..data.items import day as day_rule
 from ..data.statistics import STATISTICS, Statistics
-from ..families.family import family_of
+from ..families import family_of
+from ..fits.fit import FIT, Fit
 from ..inference.fitting import fit as fit_all
-from ..inference.results import FIT, Fit
 from ..posterior.curves import place_of, with_posterior
 from ..posterior.predictive import posterior_of
-from .observations import CurveRows, check_roles, curve_rows, observe, thin
-from .pit import Slice, cdf_ends, pit_tests
-from .results import (
+from .findings import (
     FAIL,
     OK,
     SIDES,
     WARN,
     WARNS,
-    Findings,
+    Finding,
     Result,
-    finding,
     result_table,
 )
+from .observations import CurveRows, check_roles, curve_rows, observe, thin
+from .pit import Slice, cdf_ends, pit_tests
 
 PARTS = (
     "level",
@@ -196,7 +195,7 @@ def drift(
 def _table(
     fit: Fit, states: xr.Dataset, days: Sequence[Any], seed: int, progress: bool | None
 ) -> pd.DataFrame:
-    rows: Findings = []
+    rows: list[Finding] = []
     mean = states["smoothed"].to_numpy()
     p_value = states["p_value"].to_numpy()
     half = SIDES * np.sqrt(
@@ -207,8 +206,8 @@ def _table(
         for part, value, width, p in zip(
             PARTS, mean[t], half[t], p_value[t], strict=True
         ):
-            ends = {"low": value - width, "high": value + width}
-            rows.append(finding(part, str(day), value, p, n=day_stats.n_items) | ends)
+            ends = value - width, value + width
+            rows.append(Finding(part, str(day), day_stats.n_items, value, *ends, p))
         if day_stats.has_joint and not fit.mean_only:
             day_fit = _moved(fit, states.isel(day=t))
             rng = np.random.default_rng([seed, t])

@@ -15,18 +15,18 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 
 from .._lib.arrays import Floats, Ints
-from .._lib.reprs import short
+from .._lib.reprs import code_of
 from ..data.items import group_roles, roles_of
-from ..families.family import family_of
-from ..families.priors import Spline
+from ..families import family_of
+from ..families.priors import Prior, Spline
 from ..families.scales import LINEAR
-from ..inference.results import Fit
+from ..fits.fit import Fit
 from ..posterior.curves import average_curves
 from ..posterior.predictive import posterior_of
 from .comparison import mixture_weights
+from .findings import FAIL, OK, WARN, WARNS, Remedy
 from .observations import Observations, even_draws
 from .pit import NUMBER, equal_parts, is_cut, level_codes
-from .results import FAIL, OK, WARN, WARNS
 
 # differences of ECDFs that matter to few uses, of that many items
 _SMALL = 0.01
@@ -80,13 +80,11 @@ _SENTENCES = {
     "reweight draws to leave items out.",
 }
 
-Remedy = tuple[float, str]  # nats that it gains, and a sentence
-
 
 def advise(
     table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int
-) -> Iterator[str]:
-    """Yield sentences on verdicts: doubts about the inference, then remedies by their gain."""
+) -> Iterator[Remedy]:
+    """Yield advice on verdicts: doubts about the inference, then remedies by their gain."""
     failed = set(table.loc[table["verdict"] == FAIL, "what"])
     off = failed | set(table.loc[table["verdict"] == WARN, "what"])
     values = table.groupby("what")["value"].first()
@@ -123,34 +121,30 @@ def advise(
         "sway": "leave-one-out" in off,
     }
     if "noise" in off:
-        yield posterior_of(fit).outcome.words.doubt.format(width=values["noise"])
-    yield from (
-        _SENTENCES[rule].format(**numbers) for rule, holds in before.items() if holds
-    )
-    yield from (
-        f"{sentence} It gains about {nats:,.0f} nats." for nats, sentence in gaining
-    )
-    yield from (
-        _SENTENCES[rule].format(**numbers) for rule, holds in after.items() if holds
-    )
+        doubt = posterior_of(fit).outcome.words.doubt
+        yield Remedy("noise", doubt.format(width=values["noise"]))
+    for rules, remedies in ((before, gaining), (after, [])):
+        for rule, holds in rules.items():
+            if holds:
+                yield Remedy(rule, _SENTENCES[rule].format(**numbers))
+        yield from remedies
 
 
 def _remedies(fit: Fit, gains: "Gains", failed: bool, departing: bool) -> list[Remedy]:
     """Remedies that gain more than chance: of columns alone if no test is off."""
-    remedies = [
-        *_of_columns(fit, gains),
-        *(_of_model(fit, gains) if failed or departing else ()),
-    ]
+    remedies = [*_of_columns(fit, gains)]
+    if failed or departing:
+        remedies += _of_model(fit, gains)
     if failed:  # new items stray a little as a whole, by the error of the curves
         refit = "The curves are off for all items: if others made the fit, fit again with these."
-        remedies.append((gains.overall(), refit))
-    return sorted((pair for pair in remedies if pair[0] > 0), key=lambda pair: -pair[0])
+        remedies.append(Remedy("curves", refit, nats=gains.overall()))
+    gaining = [remedy for remedy in remedies if remedy.nats > 0]
+    return sorted(gaining, key=lambda remedy: -remedy.nats)
 
 
 def _of_model(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
     prior = fit.prior
     outcome = posterior_of(fit).outcome
-    atoms = np.array(fit.atoms)
     columns = gains.items.columns
     n = gains.items.n
     word = outcome.words.size
@@ -158,33 +152,45 @@ def _of_model(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
     # values may be zero effects too, which outcomes cannot tell from small ones
     zero = 0.0 if prior.zero or outcome.theta is LINEAR else gains.zero()
     if zero > _NEARLY * mixture:
-        code = as_code(prior, zero=True)
-        yield zero, f"Theta of some items may be exactly 0: fit {code} {_SUMMARIZED}."
-    if mixture:
-        code = as_code(prior, family_of(prior).mixture)
-        yield (
-            mixture,
-            f"Theta given the score is not {prior.family}: fit {code} {_SUMMARIZED}.",
+        zeros = replace(prior, zero=True)
+        words = (
+            f"Theta of some items may be exactly 0: fit {code_of(zeros)} {_SUMMARIZED}."
         )
-    remedy = (
-        f": fit {as_code(prior, exposure=Spline())} {_SUMMARIZED}, or give the score model the "
-        f"{word} as an input."
-    )
+        yield Remedy("zeros", words, prior=zeros, nats=zero)
+    if mixture:
+        mixed = mixture_of(prior)
+        words = f"Theta given the score is not {prior.family}: fit {code_of(mixed)} {_SUMMARIZED}."
+        yield Remedy("shape", words, prior=mixed, nats=mixture)
     if prior.exposure:
-        code = as_code(prior, exposure=_more(prior.exposure))
-        remedy = f" and the term in it: give that more knots, {code}, or fit its ranges separately."
-    beyond = f"Theta depends on {word} beyond what the score says{remedy}"
-    yield gains.by(equal_parts(columns[outcome.size], _PARTS, n)), beyond
-    code = as_code(prior, mean=_more(prior.mean), variance=_more(prior.variance))
-    stiff = f"The curves are too stiff: use more bins in soc.summarize and more knots, {code}."
-    yield gains.by(equal_parts(columns["score"], _PARTS, n)), stiff
+        sized = replace(prior, exposure=_more(prior.exposure))
+        words = (
+            f" and the term in it: give that more knots, {code_of(sized)}, or fit its ranges "
+            "separately."
+        )
+    else:
+        sized = replace(prior, exposure=Spline())
+        words = (
+            f": fit {code_of(sized)} {_SUMMARIZED}, or give the score model the {word} as an "
+            "input."
+        )
+    words = f"Theta depends on {word} beyond what the score says{words}"
+    gain = gains.by(equal_parts(columns[outcome.size], _PARTS, n))
+    yield Remedy("size", words, outcome.size, prior=sized, nats=gain)
+    supple = replace(prior, mean=_more(prior.mean), variance=_more(prior.variance))
+    words = (
+        "The curves are too stiff: use more bins in soc.summarize and more knots, "
+        f"{code_of(supple)}."
+    )
+    gain = gains.by(equal_parts(columns["score"], _PARTS, n))
+    yield Remedy("knots", words, "score", prior=supple, nats=gain)
+    atoms = np.array(fit.atoms)
     if (on_atom := np.isin(columns["score"], atoms)).any():
-        several_kinds = (
+        words = (
             "Items of a score that many share, such as a default score, are of several kinds: "
             "give them a group=, or fit them separately."
         )
         atom = np.where(on_atom, 1 + np.searchsorted(atoms, columns["score"]), 0)
-        yield gains.by(atom), several_kinds
+        yield Remedy("atoms", words, "score", nats=gains.by(atom))
 
 
 def _of_columns(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
@@ -193,40 +199,41 @@ def _of_columns(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
     for column, values in gains.items.labels.items():
         number = values.nunique()
         grouping = (*groups, column) if groups else column
+        tried: dict[str, Any] = {}
         if is_cut(values):
-            remedy = (
+            words = (
                 f"{column!r} says something about theta that the score does not: give the score "
                 "model this column, or fit its ranges separately."
             )
         elif number * _FEWEST > len(values):
             continue  # names of items
         elif column in groups and fit.groups:
-            remedy = f"Groups of {column!r} are off although each has its curves: fit each alone."
+            words = f"Groups of {column!r} are off although each has its curves: fit each alone."
         elif column in groups:
-            remedy = (
-                f"Levels of {column!r} differ: fit {as_code(fit.prior, groups=True)}."
-            )
+            tried = {"prior": replace(fit.prior, groups=True)}
+            words = f"Levels of {column!r} differ: fit {code_of(tried['prior'])}."
         elif number <= _MOST_GROUPS:
-            remedy = (
+            words = (
                 f"Levels of {column!r} differ at equal score: give the items group={grouping!r}, "
                 "or give the score model this column."
             )
+            tried = {"roles": {"group": grouping}}
         else:
-            remedy = (
+            words = (
                 f"Items with the same {column!r} are alike: tell the fit by {kind}(..., "
                 f"cluster={column!r}), or by group={grouping!r} for curves of each."
             )
-        yield gains.by(level_codes(values, gains.items.n)[0]), remedy
+            tried = {"roles": {"cluster": column}}
+        gain = gains.by(level_codes(values, gains.items.n)[0])
+        yield Remedy("levels", words, column, nats=gain, **tried)
 
 
-def as_code(prior: Any, kind: Any = None, **changes: Any) -> str:
-    """Return code for a prior with its terms, some of them changed, or of another class."""
-    kind = kind or type(prior)
-    names = {field.name for field in fields(kind)} & {
-        field.name for field in fields(prior)
-    }
-    changed = kind(**{name: getattr(prior, name) for name in names} | changes)
-    return f"soc.{short(changed)}".replace("=Spline(", "=soc.Spline(")
+def mixture_of(prior: Prior) -> Prior:
+    """The mixture with the curves and terms of a prior."""
+    mixture = family_of(prior).mixture
+    names = {f.name for f in fields(mixture)} & {f.name for f in fields(prior)}
+    mixed: Prior = mixture(**{name: getattr(prior, name) for name in names})
+    return mixed
 
 
 def _more(spline: Spline) -> Spline:
@@ -302,7 +309,7 @@ class Gains:
     def zero(self) -> float:
         """Gain from a share of theta that is 0, on top of one shift of both curves."""
         y, size = self._outcomes
-        zero = self._posterior.outcome.forms.log_likelihood(y, size, np.zeros(len(y)))
+        zero = self._posterior.outcome.log_likelihood(y, size, np.zeros(len(y)))
         shifted = (
             base for spread in _SPREADS for base in self._densities(_RISES, spread)
         )

@@ -22,12 +22,12 @@ from .._lib.psis import smoothed
 from .._lib.threads import one_blas_thread
 from ..data.items import Items
 from ..data.statistics import STATISTICS, Statistics
-from ..families.family import reads_joint
 from ..families.priors import Prior
-from ..inference.methods import NUTS, VI, FiveSteps
-from ..inference.results import PARETO_K, Fit, Status, named_fits, outcome_roles
+from ..fits.fit import PARETO_K, Fit, Status, named_fits, outcome_roles
+from ..fits.methods import Method
 from ..posterior.item_columns import in_chunks, select
 from ..posterior.predictive import posterior_of
+from .findings import OK
 from .observations import (
     ITEMS_OR_STATISTICS,
     Observations,
@@ -36,7 +36,6 @@ from .observations import (
     observe,
     thin,
 )
-from .results import OK
 
 _CHUNK = 20_000  # rows at once
 # log densities of smoothed rows, and draws
@@ -297,7 +296,7 @@ def mixture_weights(log_density: Floats, n: Ints) -> Floats:
 def cross_validate(
     stats: Statistics,
     prior: Prior | None = None,
-    method: VI | NUTS | FiveSteps | None = None,
+    method: Method | None = None,
     *,
     progress: bool | None = None,
 ) -> pd.DataFrame:
@@ -333,7 +332,7 @@ def cross_validate(
         raise StatisticsError(
             "the statistics have no folds: summarize the items with folds=10, or with fold="
         )
-    if prior is not None and (not hasattr(prior, "mixture") or reads_joint(prior)):
+    if prior is not None and (not hasattr(prior, "mixture") or prior.reads_joint):
         raise FitError(
             f"soc.{type(prior).__name__} reads joint cells, which have no folds: compare such fits "
             "by leave-one-out, soc.compare({...}, statistics)"

@@ -25,9 +25,9 @@ from .._model.rows import CLASS
 from ..data.items import ANY_ITEMS, Items, group_roles, roles_of
 from ..data.statistics import Statistics, refuse_weights
 from ..data.summaries import totals_of
-from ..families.family import family_of
-from ..families.row_sums import RowSums
-from ..inference.results import Fit, outcome_roles
+from ..families import family_of
+from ..families.rows import RowSums
+from ..fits.fit import Fit, outcome_roles
 from ..posterior.calibration import bin_scores_of
 from ..posterior.curves import (
     average_curves,
@@ -86,11 +86,11 @@ def _of_cells(fit: Fit, stats: Statistics) -> Observations:
     code = cells["group"] * bool(stats.groups)
     bins = bin_scores_of(fit, stats)
     place = bins.place(code, cells["bin"])
-    low, high = outcome.forms.cell_range(cells)
+    low, high = outcome.cell_range(cells)
     columns: dict[str, NDArray[np.generic]] = {
         "score": bins.score[place],
         outcome.observed: cells["sum_y"] / cells["n"],
-        outcome.size: outcome.forms.mean_size(cells),
+        outcome.size: outcome.mean_size(cells),
         "spread": bins.spread[place],
         "low": low,
         "high": high,
@@ -136,10 +136,7 @@ def curve_rows(fit: Fit, stats: Statistics) -> CurveRows:
         (place, _), base["row"] = np.unique(key, axis=1, return_inverse=True)
     n = np.bincount(base["row"], base["n"], len(place))
     if by_size:
-        size = (
-            np.bincount(base["row"], base["n"] * family.outcome.forms.mean_size(base))
-            / n
-        )
+        size = np.bincount(base["row"], base["n"] * family.outcome.mean_size(base)) / n
     sums = family.rows.of(len(place), tables).with_spread(bins.spread[place])
     labels = (
         np.array(stats.groups, dtype=object)[bins.group[place]] if fit.groups else None

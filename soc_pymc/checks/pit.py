@@ -22,12 +22,13 @@ from numpy.random import Generator
 from .._lib.arguments import digits
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.laws import uniform_distance, uniform_p_value
-from ..families.outcomes import Outcome
-from ..inference.results import Fit
+from .._lib.reprs import number
+from ..families.outcome import Outcome
+from ..fits.fit import Fit
 from ..posterior.item_columns import Columns, in_chunks, select
 from ..posterior.predictive import Posterior, posterior_of
+from .findings import FAIL, FAILS, OK, WARN, WARNS, Finding, Remedy
 from .observations import Observations, even_draws
-from .results import FAIL, FAILS, OK, WARN, WARNS, Findings, finding, number
 
 ALL = "all items"
 TOGETHER = "PIT of slices"  # the check of all slices by one quantity together
@@ -154,12 +155,13 @@ def level_codes(values: pd.Series, n: Ints) -> tuple[Ints, list[tuple[str, Hasha
     return code, [("=", None if pd.isna(label) else label) for label in labels]
 
 
-def rare_levels(labels: Mapping[str, pd.Series]) -> Iterator[str]:
-    """Yield sentences on columns whose rarer levels were not checked."""
+def rare_levels(labels: Mapping[str, pd.Series]) -> Iterator[Remedy]:
+    """Yield advice on columns whose rarer levels were not checked."""
     for column, values in labels.items():
         if (levels := values.nunique(dropna=False)) > LEVELS and not is_cut(values):
             frequent = f"only the {LEVELS} most frequent were checked"
-            yield f"Column {column!r} has {levels:,} levels: {frequent}."
+            words = f"Column {column!r} has {levels:,} levels: {frequent}."
+            yield Remedy("rare levels", words, column)
 
 
 def is_cut(values: pd.Series) -> bool:
@@ -279,7 +281,7 @@ def pits_by_score(ends: Floats, n: Ints, score: Floats, rng: Generator) -> xr.Da
 
 def pit_tests(
     fit: Fit, items: Observations, masks: Masks, ends: Floats, rng: Generator
-) -> tuple[xr.Dataset, Findings]:
+) -> tuple[xr.Dataset, list[Finding]]:
     """Test the PIT by slice, from the ends (2, rows) of its intervals; return it and findings."""
     members = np.stack([*masks.values()])
     pits = slice_pits(ends, items.n, masks, rng)
@@ -300,11 +302,11 @@ def pit_tests(
     ), findings
 
 
-def loo_pit_finding(values: Floats, where: str) -> dict[str, Any]:
+def loo_pit_finding(values: Floats, where: str) -> Finding:
     """Test PIT values of items left out, which depend on each other (Tesso and Vehtari 2026)."""
     distance = uniform_distance(values)
     p = uniform_p_value(values)
-    return finding("LOO-PIT", where, distance, p, n=len(values))
+    return Finding("LOO-PIT", where, len(values), distance, p=p)
 
 
 def curve_shifts(
@@ -382,15 +384,17 @@ def _exceedance(values: Floats, bound: float) -> float:
     return float(_TAIL * np.exp(-(bound - cut) / rate))
 
 
-def pit_findings(pits: xr.Dataset, what: str = "PIT") -> Findings:
+def pit_findings(pits: xr.Dataset, what: str = "PIT") -> list[Finding]:
     """Return rows of a table of results, by slice."""
     rows = pits[["distance", "p_value", "n_items"]].to_dataframe().itertuples()
     return [
-        finding(what, str(where), distance, p, n=n) for where, distance, p, n in rows
+        Finding(what, str(where), n, distance, p=p) for where, distance, p, n in rows
     ]
 
 
-def _together(pits: xr.Dataset, parts: Sequence[Slice], replicated: Floats) -> Findings:
+def _together(
+    pits: xr.Dataset, parts: Sequence[Slice], replicated: Floats
+) -> list[Finding]:
     """Fisher's sums of log p-values by quantity, and numbers of p < 0.05, among replicates."""
     quantities: dict[tuple[str, str, str], list[int]] = {}
     for k, part in enumerate(parts):
@@ -409,7 +413,8 @@ def _together(pits: xr.Dataset, parts: Sequence[Slice], replicated: Floats) -> F
                 if relation
                 else f"{quantity} 1/{n} to {n}/{n}"
             )
-            rows.append(finding(TOGETHER, where, distance[places].max(), chance))
+            value = distance[places].max()
+            rows.append(Finding(TOGETHER, where, value=value, p=chance))
     if len(p) >= _FEWEST_SLICES:
         off = int((p < WARNS).sum())
         off_replicated = (p_replicated < WARNS).sum(axis=1)
@@ -417,5 +422,6 @@ def _together(pits: xr.Dataset, parts: Sequence[Slice], replicated: Floats) -> F
         verdict = WARN if chance < WARNS else OK
         if chance < FAILS:
             verdict = FAIL
-        rows.append(finding(NUMBER, f"{len(p)} slices", off, chance, verdict))
+        where = f"{len(p)} slices"
+        rows.append(Finding(NUMBER, where, value=off, p=chance, verdict=verdict))
     return rows

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arrays import Bools, Floats, Ints
-from ..families.scales import LINEAR, SCALES
+from ..families.scales import LINEAR, MIDDLE, SCALES
 from .formulas import FLOOR, score_cell
 
 Columns = Mapping[str, NDArray[Any]]
@@ -264,9 +264,12 @@ def _fill_positions(part: dict[str, NDArray[Any]]) -> None:
     high = part["score_max"]
     for scale in SCALES.values():
         inside = scale.holds(low) & scale.holds(high)
-        if scale is LINEAR or scale.sums[0] not in part or not inside.any():
+        if scale is LINEAR or scale.sums[0] not in part:
             continue
-        nearest = scale.position(np.array([low[inside].min(), high[inside].max()]))
+        scores = [MIDDLE, MIDDLE]  # if no score has a position
+        if inside.any():
+            scores = [low[inside].min(), high[inside].max()]
+        nearest = scale.position(np.array(scores))
         for end, position in zip((scale.low, scale.high), nearest, strict=True):
             bins = (low == end) & (high == end)
             for power, name in enumerate(scale.sums, 1):

@@ -14,7 +14,7 @@ import numpy as np
 from .._lib.arguments import shown
 from .._lib.arrays import Ints
 from .._lib.errors import ItemsError, StatisticsError
-from ..families.outcomes import OUTCOMES
+from ..families import OUTCOMES
 
 NO_SCORE = "(no score)"  # name of the column of scores of items without one
 ONE_SCORE = 0.5  # their score, which has a position on every scale

@@ -16,7 +16,8 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
 from .._lib.files import read_saved, save_netcdf
 from .._lib.reprs import html_table, lines, of_statistics
-from ..families.outcomes import OUTCOMES, Outcome
+from ..families import OUTCOMES
+from ..families.outcome import Outcome
 from ..families.scales import STEPS
 from .binning import EXTREMES, Columns, added, stand_out
 from .formulas import BLOCKS
@@ -316,7 +317,7 @@ class Statistics:
         table = self.cells(margin)
         octaves = {**table, "cell": table["cell"] >> STEPS}
         octaves = added(octaves, ("bin", "cell"), self._outcome.sums(margin))
-        known, *sums, _ = self._outcome.forms.excess(octaves, self.data)
+        known, *sums, _ = self._outcome.excess_squares(octaves, self.data)
         excess, variance = (
             np.bincount(octaves["bin"][known], x, self.bins) for x in sums
         )

@@ -22,7 +22,7 @@ from .._lib.arguments import (
 from .._lib.arrays import Floats
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
 from .._lib.progress import is_shown
-from ..families.outcomes import OUTCOMES
+from ..families import OUTCOMES
 from ..families.scales import MOST_VALUE_CELL
 from . import binning
 from .engines import Grouped
@@ -193,7 +193,7 @@ def totals_of(
     if not outcome.positive:  # outcomes may all lie far from 0
         _check_digits(stats, items)
     _check_leakage(stats, on_leakage)
-    if doubt := outcome.forms.doubt(stats.table):
+    if doubt := outcome.doubt(stats.table):
         warn_user(doubt, ItemsWarning)
     _log.info("summarized %r: %s items in %s bins", items, stats.n_items, stats.bins)
     return stats
@@ -264,6 +264,8 @@ def _choose(reader: Grouped | Local, asked: int | None, equal: str | None) -> Fl
         grid = finer
         scores = reader.weights(finer, weight)
         weights = without_atoms()
+    if not weights.any():  # all items are in atoms
+        return binning.atom_edges(np.empty(0), list(atoms), grid, scores.cell)
     cells = scores.cell[weights > 0]
     weights = weights[weights > 0]
     edges = binning.choose_edges(grid, cells, weights, bins, halve_ends=asked is None)

@@ -12,7 +12,7 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from ..data.items import Items, check_outcomes
 from ..families.scales import LARGEST
-from ..inference.results import Fit
+from ..fits.fit import Fit
 from ..posterior.curves import items_at_once
 from ..posterior.item_columns import (
     Columns,
@@ -248,9 +248,7 @@ def value_of_exposure(
         mean = theta.average(means)
         variance = theta.average(variances) + theta.average((means - mean) ** 2)
         if theta.weight is None:
-            after = variance / (
-                1.0 + family.outcome.forms.response(more, mean, variance)
-            )
+            after = variance / (1.0 + family.outcome.response(more, mean, variance))
         else:
             after = family.expected_variance(theta, more)
         rows = [np.sqrt(variance), np.sqrt(after)]

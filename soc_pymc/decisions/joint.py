@@ -24,9 +24,9 @@ from .._lib.threads import ordered_map
 from ..checks.observations import summed
 from ..checks.pit import ALL
 from ..data.items import Items, check_outcomes
-from ..families.family import NEAR_ZERO
-from ..families.outcomes import OUTCOMES
-from ..inference.results import Fit
+from ..families import OUTCOMES
+from ..families.mixtures import NEAR_ZERO
+from ..fits.fit import Fit
 from ..posterior.item_columns import select
 from ..posterior.items import probabilities
 from ..prior_table import quantile_name

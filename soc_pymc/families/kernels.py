@@ -8,7 +8,7 @@ import math
 import numba
 import numpy as np
 
-from .mixture_weights import LOWEST, ROUGH, curves_of
+from .mixtures import LOWEST, ROUGH, curves_of
 from .special_functions import ERROR, EVERY, MOST_TERMS, NEGLIGIBLE
 
 _LEAST_POLYGAMMA = 10.0  # smallest argument for series of polygamma functions

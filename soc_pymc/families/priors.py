@@ -118,6 +118,11 @@ class _Single:
         """True if theta has components on a grid: mixtures, and shares of zeros."""
         return self.mixture or self.zero
 
+    @property
+    def reads_joint(self) -> bool:
+        """True if a fit reads joint cells of outcome and size."""
+        return self.gridded or self.exposure is not None
+
     def __post_init__(self) -> None:
         curve = A(Spline, "soc.Spline(...) or soc.Constant()")
         term = A(Spline | None, "soc.Spline(...) or None")

@@ -18,13 +18,13 @@ from ..data.items import (
     roles_of,
     roles_of_groups,
 )
-from ..families.family import FAMILIES
-from ..families.outcomes import OUTCOMES, Outcome
+from ..families import FAMILIES, OUTCOMES
+from ..families.outcome import Outcome
 from ..families.priors import Prior, Spline
 
 if TYPE_CHECKING:
     from ..data.items import Items
-    from ..inference.methods import Method
+    from ..fits.methods import Method
 
 Chosen = argparse.Namespace
 

@@ -10,8 +10,8 @@ import soc_pymc as soc
 
 from .._lib.errors import FitError, ItemsError
 from .._lib.files import replacing
-from ..families.family import FAMILIES, Family, reads_joint
-from ..families.outcomes import OUTCOMES
+from ..families import FAMILIES, OUTCOMES
+from ..families.family import Family
 from ..families.scales import RANK, SCALES
 from ..posterior.items import DRAWS, is_folder
 from . import arguments
@@ -165,7 +165,7 @@ def run(chosen: Chosen) -> None:
     if not is_folder(chosen.out):
         check_out(chosen.out, chosen.items)
     prior = prior_of(chosen, items.kind, items.group is not None, default=AUTO)
-    joint = chosen.joint or (prior != AUTO and reads_joint(prior)) or "auto"
+    joint = chosen.joint or (prior != AUTO and prior.reads_joint) or "auto"
     stats = _call(soc.summarize, chosen, items, joint=joint)
     fitted = _call(soc.fit, chosen, stats, prior, soc.VI(seed=chosen.seed or 0))
     if chosen.keep:
@@ -226,7 +226,7 @@ def fit(chosen: Chosen) -> None:
     stats = stats.window(chosen.window) if chosen.window else stats
     stats = stats.decay(chosen.half_life) if chosen.half_life else stats
     prior = prior_of(chosen, stats.kind, bool(stats.groups))
-    if prior != AUTO and reads_joint(prior) and not stats.has_joint:
+    if prior != AUTO and prior.reads_joint and not stats.has_joint:
         raise FitError(
             f"mixtures and --exposure-term read joint cells, which {chosen.statistics} lacks: make "
             "it with 'soc-pymc summarize ... --joint'"

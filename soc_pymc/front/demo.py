@@ -24,7 +24,7 @@ def run(folder: Path, items: int, seed: int, progress: bool | None) -> None:
     print(f"{stats}\n\nOne Gamma at each score, the default:")
     gamma = soc.fit(stats, method=soc.VI(seed=seed), **shown)
     before = soc.check(gamma, clicks, subset=500, **shown)
-    advised = any("GammaMixture" in line for line in before.advice)
+    advised = any(isinstance(x.prior, soc.GammaMixture) for x in before.remedies)
     remedy = "The advice names" if advised else "A remedy is"
     print(f"{before}\n\nThe true rates are lognormal. {remedy} a mixture of Gammas:")
     mixture = soc.fit(stats, soc.GammaMixture(), soc.VI(seed=seed), **shown)

@@ -25,12 +25,12 @@ from ..data.items import (
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
 from ..data.validation import scan
-from ..families.family import family_of, reads_joint
-from ..families.outcomes import OUTCOMES, Outcome
+from ..families import OUTCOMES, family_of
+from ..families.outcome import Outcome
 from ..families.priors import Prior
 from ..families.scales import common_scale
-from ..inference.methods import Method
-from ..inference.results import Fit
+from ..fits.fit import Fit
+from ..fits.methods import Method
 from ..posterior.calibration import curves_of
 from ..posterior.curves import items_at_once, warn_of_extrapolation
 from ..posterior.item_columns import columns_of, in_chunks
@@ -167,7 +167,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         )
         if cluster is not None:
             (labels["cluster"],) = _label_columns("cluster", np.ravel(cluster), scores)
-        reads = isinstance(self.prior, Prior) and reads_joint(self.prior)
+        reads = isinstance(self.prior, Prior) and self.prior.reads_joint
         self.statistics_: Statistics = summarize(
             _as_items(outcome, columns, labels),
             bins=self.bins, joint="auto" if self.prior == "auto" else reads,

@@ -7,11 +7,11 @@ import xarray as xr
 from scipy import sparse
 
 from .._model.coordinates import Space
+from .._model.mixture_cells import WITHIN_BOUNDS
 from .._model.problem import Problem, prior_draws
 from ..data.statistics import Statistics
-from ..families.mixture_rows import WITHIN_BOUNDS
-from ..families.row_sums import RowSums
-from .deferred import RowValues, deferred, flat
+from ..families.rows import RowSums
+from ..fits.deferred import RowValues, deferred, flat
 from .density import CHUNK, SAMPLED, with_labels
 
 # of parameters, and of outcomes at least

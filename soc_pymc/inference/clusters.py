@@ -25,10 +25,10 @@ from .._model.problem import Problem, build
 from .._model.rows import rows_of
 from .._model.splines import spline_matrix
 from ..data.statistics import Statistics, from_tables, undated
-from ..families.family import FAMILIES
+from ..families import FAMILIES
 from ..families.priors import Prior
 from ..families.scales import Scale
-from .results import Fit
+from ..fits.fit import Fit
 
 _MOST_SHARE = 0.75  # most share of the information that leaving out one block removes
 _TAIL = 0.95  # the bands' upper end, where t and normal quantiles are compared

@@ -12,10 +12,10 @@ from scipy import sparse
 
 from .._lib.arrays import Floats, Ints
 from .._model.coordinates import Space
+from .._model.mixture_cells import MixtureCells
 from .._model.problem import Problem
-from ..families.mixture_rows import MixtureCells
-from ..families.row_polynomials import Surrogates, make_surrogates
-from ..families.row_sums import RowSums
+from ..families.rows import RowSums
+from .row_polynomials import Surrogates, make_surrogates
 
 Evaluate = Callable[[Floats], tuple[Floats, Floats]]
 """Coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)."""

@@ -6,8 +6,8 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from .._model.problem import check_prior
 from ..data.statistics import Statistics
+from ..fits.fit import Fit
 from .fit_tree import bin_table
-from .results import Fit
 
 _SAME = 1e-6  # relative difference of numbers that two machines compute alike
 

@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from .._lib.arrays import Floats
+from .._model.monotone import project_monotone
 from .._model.pilot import Pilot
 from .._model.problem import Problem, mixture_data
 from .._model.rows import Rows, positions, rows_of, scale_variances
@@ -15,9 +16,7 @@ from .._model.splines import Axis
 from .._model.terms import Curve
 from ..data.items import Grouping
 from ..data.statistics import Statistics
-from ..families.family import family_of_kind
-from ..families.monotone import project_monotone
-from ..families.outcomes import OUTCOMES
+from ..families import OUTCOMES, family_of_kind
 from ..families.scales import RANK, SCALES
 from .arviz_groups import arviz_groups
 from .density import SAMPLED

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
@@ -13,13 +13,13 @@ from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
 from .._model import problem
 from ..data.statistics import Statistics
-from ..families.family import family_of_kind
+from ..families import family_of_kind
 from ..families.priors import Prior
+from ..fits.fit import Fit, Status
+from ..fits.methods import Method, Verdict
 from .clusters import for_clusters
 from .fit_tree import conventional, fit_tree
-from .methods import NUTS, VI, FiveSteps, Method
-from .results import Fit, Status
-from .variational import run_variational
+from .methods import VI, PosteriorMethod
 
 _log = logging.getLogger(__name__)
 _METHOD = A(Method, "soc.VI(...), soc.NUTS(...) or soc.FiveSteps(...)")
@@ -61,7 +61,7 @@ def fit(
     )
     began = time.perf_counter()
     try:
-        tree, verdict = _run(stats, prior, method, model, progress)
+        tree, verdict = method.run(stats, prior, model, progress)
     except np.linalg.LinAlgError as error:
         raise FitError(
             f"the model cannot be computed with numbers of this size ({error}): bring scores, "
@@ -75,34 +75,19 @@ def fit(
     return Fit(conventional(tree), prior, method, status)
 
 
-def _run(
+def posterior_tree(
+    method: PosteriorMethod,
     stats: Statistics,
     prior: Prior,
-    method: Method,
     model: "pm.Model | None",
     progress: bool | None,
-) -> tuple[xr.DataTree, dict[str, Any]]:
-    """The fit's tree, and the fields of its status without the seconds."""
-    if isinstance(method, FiveSteps):
-        from .five_steps import run_five_steps
-
-        if model is not None:
-            raise FitError(
-                "soc.FiveSteps() fits each bin by itself: leave model= out, or use soc.VI()"
-            )
-        with phase("fit: five steps", enabled=progress):
-            return run_five_steps(stats, prior, method)
+) -> tuple[xr.DataTree, Verdict]:
+    """Draws from the posterior of the prior's model, or of a model that extends it."""
     with phase("fit: pilot and model", enabled=progress):
-        full = isinstance(method, NUTS) or model is not None
-        built = problem.build(stats, prior, full=full)
+        built = problem.build(stats, prior, full=method.full or model is not None)
         if model is not None:  # in the coordinates of the same Laplace start
             built = problem.extended(built, model)
-    if isinstance(method, NUTS):
-        from .sampling import run_nuts
-
-        groups, verdict = run_nuts(built, method, progress)
-    else:
-        groups, verdict = run_variational(built, method, progress)
+    groups, verdict = method.draw(built, progress)
     if stats.blocks:
         wider, words = for_clusters(
             built, stats, prior, groups["posterior"], method.seed

@@ -14,7 +14,6 @@ from scipy import sparse
 from .._lib.arrays import Floats
 from .._model.coordinates import Point
 from .._model.problem import Problem
-from ..families.row_polynomials import make_surrogates
 from .density import (
     Densities,
     Evaluate,
@@ -25,6 +24,7 @@ from .density import (
     posterior_draws,
 )
 from .level_kernel import solve
+from .row_polynomials import make_surrogates
 
 # pairs for weights and draws, and rows times pairs
 _MOST_PAIRS = 16

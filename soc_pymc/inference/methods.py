@@ -1,22 +1,59 @@
-"""Methods of inference as frozen configurations."""
+"""Methods that draw from the posterior, as frozen configurations."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 from .._lib.arguments import (
     DRAWS,
     MOST_DRAWS,
     PROBABILITY,
-    OneOf,
     OrNone,
     Whole,
     convert_fields,
 )
+from ..fits.methods import Method, Verdict
+
+if TYPE_CHECKING:
+    import pymc as pm
+    import xarray as xr
+
+    from .._model.problem import Problem
+    from ..data.statistics import Statistics
+    from ..families.priors import Prior
 
 _SEED = Whole(0, (1 << 63) - 1)
 
 
+type Groups = dict[str, xr.Dataset]
+"""Datasets by name of the group of the fit's `DataTree`."""
+
+
+class PosteriorMethod(Method):
+    """A method that draws from the posterior of a model."""
+
+    seed: int
+    full: ClassVar[bool]  # False if levels may be integrated out of the model
+
+    @abstractmethod
+    def draw(self, built: "Problem", progress: bool | None) -> tuple[Groups, Verdict]:
+        """Return draws of the model's posterior with what describes them."""
+
+    def run(
+        self,
+        stats: "Statistics",
+        prior: "Prior",
+        model: "pm.Model | None",
+        progress: bool | None,
+    ) -> "tuple[xr.DataTree, Verdict]":
+        """Return draws from the posterior of the prior's model, or of an extended `model`."""
+        from .fitting import posterior_tree
+
+        return posterior_tree(self, stats, prior, model, progress)
+
+
 @dataclass(frozen=True)
-class VI:
+class VI(PosteriorMethod):
     """Gaussian variational inference in data-informed coordinates (the default).
 
     Parameters
@@ -36,6 +73,7 @@ class VI:
     1000
     """
 
+    full: ClassVar[bool] = False
     seed: int = 0
     draws: int = 1000
     batch: int | None = None
@@ -45,9 +83,15 @@ class VI:
         batch = OrNone(Whole(0, MOST_DRAWS))
         convert_fields(self, seed=_SEED, draws=DRAWS, batch=batch, max_iterations=DRAWS)
 
+    def draw(self, built: "Problem", progress: bool | None) -> tuple[Groups, Verdict]:
+        """Return draws of the Gaussian, weighted by importance and repaired where it is poor."""
+        from .variational import run_variational
+
+        return run_variational(built, self, progress)
+
 
 @dataclass(frozen=True)
-class NUTS:
+class NUTS(PosteriorMethod):
     """The No-U-Turn sampler on the same model and coordinates: the reference.
 
     Parameters
@@ -65,6 +109,7 @@ class NUTS:
     1000
     """
 
+    full: ClassVar[bool] = True
     draws: int = 1000
     tune: int = 1000
     chains: int = 4
@@ -75,32 +120,8 @@ class NUTS:
         sizes = {"draws": DRAWS, "tune": DRAWS, "chains": Whole(1, 1000)}
         convert_fields(self, seed=_SEED, target_accept=PROBABILITY, **sizes)
 
+    def draw(self, built: "Problem", progress: bool | None) -> tuple[Groups, Verdict]:
+        """Return the chains of the sampler."""
+        from .sampling import run_nuts
 
-@dataclass(frozen=True)
-class FiveSteps:
-    """The paper's method: each bin's prior by maximum likelihood, then smoothed over the bins.
-
-    The result is one draw, so bands have no width. Of a prior, only the scales of the curves and
-    ``monotone`` are used; groups are pooled, with ``groups=False``.
-
-    Parameters
-    ----------
-    moments
-        Moments that are smoothed: ``"plain"``, E(theta | t) and Var(theta | t) (for counts, log
-        E(theta | t) and the squared coefficient of variation); or ``"log"``, E(log theta | t) and
-        Var(log theta | t), as in Section 5.1 of Muralidharan and Najmi, "Second Order Calibration",
-        for counts in bins with hundreds of events: with few these moments are mostly noise.
-
-    Examples
-    --------
-    >>> FiveSteps(moments="log").moments
-    'log'
-    """
-
-    moments: str = "plain"
-
-    def __post_init__(self) -> None:
-        convert_fields(self, moments=OneOf("log", "plain"))
-
-
-Method = VI | NUTS | FiveSteps
+        return run_nuts(built, self, progress)

@@ -21,6 +21,7 @@ from .._lib.errors import FitError
 from .._lib.progress import Phase, phase
 from .._lib.psis import smoothed
 from .._model.problem import Problem
+from ..fits.fit import PARETO_K
 from .annealing import annealed
 from .density import (
     Densities,
@@ -31,7 +32,6 @@ from .density import (
 )
 from .fit_tree import in_chains
 from .methods import VI
-from .results import PARETO_K
 
 _REACH = 0.5  # step in sd on either side, for the curvature of the posterior's bulk
 _WIDEST = (

@@ -13,11 +13,11 @@ from .._lib.arguments import PROBABILITY, A, OrNone, Whole, shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..data.items import has_score
-from ..families.family import FAMILIES, family_of
-from ..families.outcomes import Outcome
-from ..families.row_sums import MEAN_ONLY
+from ..families import FAMILIES, family_of
+from ..families.outcome import Outcome
+from ..families.rows import MEAN_ONLY
 from ..families.scales import LINEAR, LOG
-from ..inference.results import FIT, Fit, outcome_roles
+from ..fits.fit import FIT, Fit, outcome_roles
 from ..posterior.calibration import bands, calibration_curves, curves_of, default_scores
 from ..posterior.curves import atom_of, place_of
 from ..posterior.predictive import posterior_of
@@ -483,7 +483,7 @@ def _merged_outcomes(fit: Fit) -> tuple[Floats, Floats, Floats]:
     position = np.bincount(group, items * place_of(fit, "mean", score)) / np.bincount(
         group, items
     )
-    estimate, error = outcome_of(fit).pooled(y, size, items, group)
+    estimate, error = outcome_of(fit).pooled_estimates(y, size, items, group)
     merged = fit.axis("mean").inverse(position)
     merged[group[atom > 0]] = score[atom > 0]
     inside = np.isfinite(estimate) & outcome_of(fit).theta.holds(estimate)

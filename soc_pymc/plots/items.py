@@ -18,10 +18,11 @@ from .._lib.errors import ItemsError
 from ..data.items import BinomialItems
 from ..data.sources import open_table
 from ..data.summaries import summarize
-from ..families.outcomes import OUTCOMES, Outcome
+from ..families import OUTCOMES
+from ..families.outcome import Outcome
 from ..families.priors import Beta
 from ..families.scales import LOG
-from ..inference.results import Fit
+from ..fits.fit import Fit
 from ..posterior.calibration import bands, calibration_curves
 from . import style
 from .style import AX

@@ -13,8 +13,9 @@ from scipy import stats
 
 from .._lib.arguments import A, OrNone, Real, Whole, shown
 from .._lib.errors import FitError
+from .._lib.reprs import number
 from ..checks._check import CheckResult
-from ..checks.results import Result, p_value, worst_first
+from ..checks.findings import Result, p_value, worst_first
 from ..families.scales import LOG
 from . import style
 from .style import AX
@@ -86,11 +87,11 @@ def plot_pit(
     for panel in unused:
         panel.remove()
     handles: dict[str, Any] = {}
-    for place, (number, panel) in enumerate(zip(slices, axes, strict=True)):
+    for place, (of_slice, panel) in enumerate(zip(slices, axes, strict=True)):
         x = "PIT" if place >= len(slices) - columns else ""
         y = "ECDF - uniform" if place % columns == 0 else ""
         style.finish(
-            panel, _ecdf(result, number, panel), x, y, ax is not None, fontsize=8
+            panel, _ecdf(result, of_slice, panel), x, y, ax is not None, fontsize=8
         )
         drawn, labels = panel.get_legend_handles_labels()
         handles |= dict(zip(labels, drawn, strict=True))
@@ -98,6 +99,12 @@ def plot_pit(
         outside: dict[str, Any] = {"loc": "outside upper center", "ncols": 5}
         axes[0].figure.legend(handles=[*handles.values()], **outside, **style.FRAMELESS)
     return axes
+
+
+def pit_image(result: CheckResult) -> str:
+    """Return the picture of the PIT as an element of HTML."""
+    image = '<img src="{source}" width="{width}" alt="PIT of all items">'
+    return image.format(**style.picture_of(plot_pit, result, height=3.2))
 
 
 def _ecdf(result: CheckResult, number: int, ax: Axes) -> str:
@@ -269,9 +276,7 @@ def _draw(ax: Axes, part: pd.DataFrame, total: int, reference: float | None) -> 
         ax, f"{style.escaped(part['what'].iloc[0])}{shown}", "", "", legend=False
     )
     ax.grid(visible=False, axis="y")
-    names = (
-        f"{name:.4g}" if isinstance(name, float) else name for name in part["where"]
-    )
+    names = (number(name, 4) for name in part["where"])
     room = (
         60 * ax.bbox.height / ax.figure.dpi / len(part)
     )  # points, and a sixth between labels

@@ -15,11 +15,11 @@ from .._lib.errors import FitError, ItemsWarning, warn_user
 from .._lib.threads import one_blas_thread
 from ..data.items import CROSS, MARK, column_of, label_of, roles_of
 from ..data.statistics import STATISTICS, Statistics
-from ..families.family import family_of, family_of_kind
+from ..families import family_of, family_of_kind
 from ..families.priors import Prior
 from ..families.scales import LINEAR, LOG, LOGIT, SCALES
+from ..fits.fit import FIT, Fit, Status
 from ..inference.methods import VI
-from ..inference.results import FIT, Fit, Status
 from .curves import (
     P_ZERO,
     atom_of,
@@ -404,7 +404,7 @@ def _some_items(
     bins = bin_scores_of(fit, stats)
     columns: dict[str, Any] = {
         "score": bins.score[bins.place(group, sampled["bin"])],
-        outcome.size: outcome.forms.mean_size(sampled),
+        outcome.size: outcome.mean_size(sampled),
     }
     if fit.groups:
         columns["group"] = np.array(stats.groups, dtype=object)[group]

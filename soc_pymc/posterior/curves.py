@@ -14,13 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsWarning, warn_user
+from .._model.monotone import project_monotone
 from .._model.splines import knots_in, spline_matrix
 from ..data.items import CROSS, MARK
 from ..data.statistics import Statistics
-from ..families.family import family_of
-from ..families.monotone import project_monotone
+from ..families import family_of
 from ..families.scales import MIDDLE, RANK
-from ..inference.results import Fit
+from ..fits.fit import Fit
 
 P_ZERO = "p_zero"  # share of theta that is exactly 0, given the score, and of an item
 Reduce = Callable[
@@ -255,14 +255,20 @@ class Extrapolation:
         self._far = 0
         self._outer = np.array([np.inf, -np.inf])  # of the scores that are far
         self._range = self._allowed = np.array([-np.inf, np.inf])
+        self._of_curve = True  # false if all scores of the fit are atoms
         bins = fit.data.children.get("constant_data")
         if bins is None or "score_min" not in bins:  # curves without a range of scores
             return
         not_atoms = atom_of(fit, bins["score"].to_numpy()) == 0
+        self._of_curve = not_atoms.any()
         low, high = (
-            bins[name].to_numpy()[not_atoms] for name in ("score_min", "score_max")
+            bins[name].to_numpy()[not_atoms | ~self._of_curve]
+            for name in ("score_min", "score_max")
         )
         self._range = np.array([low.min(), high.max()])
+        if not self._of_curve:
+            self._allowed = np.array([np.inf, -np.inf])
+            return
         # ranks end at the fit's scores, so distances are measured on the scores' own scale
         scale = fit.axis("mean").local
         ends = scale.checked(self._range)
@@ -294,6 +300,8 @@ class Extrapolation:
         )
         if {self._fit.prior.mean.scale, self._fit.prior.variance.scale} == {RANK}:
             rule = "they count as the outermost scores of the fit"
+        if not self._of_curve:
+            rule = "they get the average of the fit's scores"
         least, most, low, high = (
             f"{score:.6g}" for score in (*self._outer, *self._range)
         )

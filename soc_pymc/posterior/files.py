@@ -13,7 +13,7 @@ from .._lib.arguments import path_of
 from .._lib.errors import FitError
 from .._lib.files import replacing
 from .._lib.threads import one_blas_thread
-from ..inference.results import FIT, Fit
+from ..fits.fit import FIT, Fit
 from ..prior_table import PriorTable, by_group, checksum, posterior_rows
 from .predictive import posterior_of
 from .prior_build import fit_digest, table_of

@@ -27,9 +27,10 @@ from ..data.items import (
 from ..data.sources import arrow_table
 from ..data.statistics import Statistics
 from ..data.validation import bounds_of, check_types, scan
-from ..families.family import Family, family_of, with_zero
-from ..families.outcomes import OUTCOMES, Outcome
-from ..inference.results import Fit
+from ..families import OUTCOMES, family_of
+from ..families.family import Family
+from ..families.outcome import Outcome
+from ..fits.fit import Fit
 from .curves import warn_of_extrapolation
 
 # Arrays of one length by role: score, outcome, size and ``group``. Where an item stands for several
@@ -67,7 +68,7 @@ class ThetaMixture:
         """Append theta = 0 as a last component, so near 0 that no outcome can tell."""
         if self.zero is None or self.weight is None:
             return self
-        a, b = with_zero(family, self.a.T, self.b.T)
+        a, b = family.with_zero(self.a.T, self.b.T)
         weight = np.vstack([(1.0 - self.zero) * self.weight, self.zero])
         return ThetaMixture(a.T, b.T, weight)
 

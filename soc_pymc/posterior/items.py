@@ -28,7 +28,7 @@ from .._lib.threads import one_blas_thread, ordered_map
 from ..data import sources
 from ..data.items import NO_SCORE, Items, check_items
 from ..data.validation import check_types
-from ..inference.results import Fit
+from ..fits.fit import Fit
 from ..prior_table import quantile_name
 from .curves import P_ZERO, Extrapolation
 from .item_columns import Scorer, columns_of, posterior_roles, refuse_invalid

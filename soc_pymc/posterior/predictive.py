@@ -17,10 +17,10 @@ from scipy.interpolate import RegularGridInterpolator
 from .. import prior_table
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
-from ..families.family import family_of
+from ..families import family_of
 from ..families.priors import COMPONENTS
-from ..families.row_sums import MEAN_ONLY
-from ..inference.results import FIT, Fit
+from ..families.rows import MEAN_ONLY
+from ..fits.fit import FIT, Fit
 from .curves import (
     atom_of,
     average_curves,

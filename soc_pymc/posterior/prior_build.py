@@ -18,11 +18,11 @@ from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import FitError
 from .._model.splines import knots_in
 from ..data.items import ONE_SCORE, has_score
-from ..families.family import family_of
+from ..families import family_of
 from ..families.priors import COMPONENTS
-from ..families.row_sums import MEAN_ONLY
+from ..families.rows import MEAN_ONLY
 from ..families.scales import RANK
-from ..inference.results import Fit
+from ..fits.fit import Fit
 from ..prior_table import FORMAT, POLYNOMIALS, PriorTable
 from .curves import SIZE_WIDTH, curve_draws, size_atoms, size_knots
 from .gauss_rules import gauss_rules

@@ -32,9 +32,9 @@ from ..data.items import (
 )
 from ..data.sources import kind_of
 from ..data.validation import numbers
-from ..families.family import family_of
+from ..families import family_of
 from ..families.scales import MIDDLE
-from ..inference.results import FIT, Fit
+from ..fits.fit import FIT, Fit
 from .files import described
 from .item_columns import posterior_roles
 from .sql_text import check_names, text_of

@@ -14,9 +14,7 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
-from ..checks.observations import check_roles, check_rows
-from ..checks.pit import equal_parts
-from ..checks.results import (
+from ..checks.findings import (
     FAIL,
     OK,
     PROB,
@@ -26,10 +24,12 @@ from ..checks.results import (
     result_table,
     two_sided,
 )
+from ..checks.observations import check_roles, check_rows
+from ..checks.pit import equal_parts
 from ..data.items import Grouping, Items, label_of
 from ..data.statistics import STATISTICS, Statistics
 from ..families.scales import LINEAR, LOG, LOGIT
-from ..inference.results import FIT, PARETO_K, Fit
+from ..fits.fit import FIT, PARETO_K, Fit
 from ..posterior.calibration import calibration_curves
 from ..posterior.curves import extrapolation_reported, items_at_once
 from ..posterior.item_columns import (

@@ -15,6 +15,7 @@ from .._lib import arguments as rules
 from .._lib.arguments import PROBABILITY, OneOf, OrNone, shown
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import FitError
+from ..checks.findings import PROB, Result, estimates, result_table
 from ..checks.observations import (
     ITEMS_OR_STATISTICS,
     check_roles,
@@ -22,11 +23,10 @@ from ..checks.observations import (
     totals_without_folds,
 )
 from ..checks.pit import ALL, equal_parts
-from ..checks.results import PROB, Result, estimates, result_table
 from ..data.items import Items, roles_of
 from ..data.statistics import STATISTICS, Statistics
-from ..families.family import family_of
-from ..inference.results import FIT, Fit, outcome_roles
+from ..families import family_of
+from ..fits.fit import FIT, Fit, outcome_roles
 from ..posterior.calibration import calibration_curves, curves_of
 from ..posterior.curves import warn_of_extrapolated_bins
 from ..posterior.item_columns import Columns, check_groups, posterior_roles, select
@@ -205,7 +205,7 @@ def shrinkage(
     def terms(columns: Columns, point: Ints) -> list[Floats]:
         mean, variance, _ = posterior.moments(columns)
         size = columns[posterior.outcome.size]
-        response = posterior.outcome.forms.response(size, mean, variance)
+        response = posterior.outcome.response(size, mean, variance)
         return [1.0 - response, np.ones((1, len(point)))]
 
     options = {"weight": weight, "bins": bins, "prob": prob, "progress": progress}
@@ -240,10 +240,10 @@ def _ratio_by_bin(
     place = np.searchsorted(support.key, _key(fit, table))
     point = (2 * place[:, None] + np.arange(2)).ravel()
     if by_size:
-        y, size, weights = outcome.forms.exposure_means(table)
+        y, size, weights = outcome.exposure_means(table)
     else:
         y = table["sum_y"] / table["n"]
-        size = outcome.forms.mean_size(table)
+        size = outcome.mean_size(table)
         weights = table["n"]
     y, size, weights = np.repeat([y, size, weights / 2], 2, axis=1)
     columns = {

@@ -13,7 +13,7 @@ import pytest
 
 import soc_pymc as soc
 from soc_pymc._report import overview
-from soc_pymc.checks import results
+from soc_pymc.checks import findings
 from soc_pymc.front.cli import main
 from tests.examples import COUNT_ROLES, part_of
 
@@ -165,8 +165,8 @@ def test_the_check_is_that_of_print(page, fit, items):
     assert headline in page.words
     assert result.title.endswith(f"{warnings} warn, 0 fail")
     rows = [tuple(row) for row in page.rows if len(row) == 8]
-    assert set(results.cells(result.table)) <= set(rows)
-    first = rows[rows.index(results.COLUMNS) + 1]
+    assert set(findings.cells(result.table)) <= set(rows)
+    first = rows[rows.index(findings.COLUMNS) + 1]
     assert " ".join(first).split() == str(result).splitlines()[2].split()  # the worst row
 
 

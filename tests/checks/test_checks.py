@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 import soc_pymc as soc
+from soc_pymc._lib.reprs import code_of
 from soc_pymc.checks import pit
 from soc_pymc.checks._check import tail_probability
-from soc_pymc.checks.advice import as_code
+from soc_pymc.checks.advice import mixture_of
 from soc_pymc.checks.observations import Observations, thin
-from soc_pymc.inference.results import Status
+from soc_pymc.fits.fit import Status
 from soc_pymc.posterior.item_columns import frame_columns
 from soc_pymc.posterior.predictive import posterior_of
 from tests.checks.hand_made import (
@@ -372,9 +373,9 @@ def test_many_small_departures_are_a_finding():
 
 def test_advice_keeps_the_terms_of_the_fit():
     prior = soc.Gamma(exposure=soc.Spline(knots=8), groups=False)
-    code = as_code(prior, soc.GammaMixture)
+    code = code_of(mixture_of(prior))
     assert code == "soc.GammaMixture(exposure=soc.Spline(knots=8), groups=False)"
-    stiff = as_code(soc.Normal(), mean=soc.Spline(knots=40, scale="linear"))
+    stiff = code_of(soc.Normal(mean=soc.Spline(knots=40, scale="linear")))
     assert eval(stiff, {"soc": soc}).mean == soc.Spline(knots=40, scale="linear")
 
 

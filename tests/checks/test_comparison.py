@@ -1,6 +1,5 @@
 """Fits compared by items left out in turn, the choice of a prior by it, and advice, followed."""
 
-import re
 from dataclasses import replace
 
 import arviz as az
@@ -16,8 +15,8 @@ from soc_pymc import _fit
 from soc_pymc._model.pilot import find_pilot
 from soc_pymc.checks import comparison
 from soc_pymc.checks.comparison import LeftOut, leave_one_out, mixture_weights
-from soc_pymc.families.family import family_of
-from soc_pymc.inference.results import Status
+from soc_pymc.families import family_of
+from soc_pymc.fits.fit import Status
 from soc_pymc.posterior.predictive import posterior_of
 from soc_pymc.posterior.prior_build import table_of
 from tests.checks.hand_made import KINDS, as_items, hand_made_fit, moments_by_draw, simulate
@@ -378,8 +377,6 @@ def test_the_plain_prior_where_it_is_true():
     assert sum(plain) >= 9, [fit.selection for fit in fits if not fit.selection["chosen"][0]]
 
 
-CODE = re.compile(r"soc\.Gamma\w*\((?:[^()]|\([^()]*\))*\)")
-LABEL = re.compile(r"(group|cluster)='(\w+)'")
 STIFF = soc.Gamma(mean=soc.Spline(knots=2))
 
 
@@ -433,10 +430,8 @@ def test_the_first_advice_makes_the_check_pass(fault, first):
     assert ("fail" in set(before.table["verdict"])) == (fault != "cluster")
     advice = before.advice[0]
     assert first in advice
-    if label := LABEL.search(advice):
-        roles[label[1]] = label[2]
-    elif code := CODE.search(advice):
-        prior = eval(code[0], {"soc": soc})
+    roles |= before.remedies[0].roles
+    prior = before.remedies[0].prior or prior
     new, _, items = fitted(frame)
     after = soc.check(new, items, **options)
     assert "fail" not in set(after.table["verdict"]), (advice, after)

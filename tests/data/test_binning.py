@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import soc_pymc as soc
 from soc_pymc._model.rows import rows_of
-from soc_pymc.families.family import family_of_kind
+from soc_pymc.families import family_of_kind
 from tests.checks import hand_made
 from tests.data.cell_references import count_cell, size_cell
 from tests.examples import thinned

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import soc_pymc as soc
 from soc_pymc._model.rows import rows_of
-from soc_pymc.families.family import family_of_kind
+from soc_pymc.families import family_of_kind
 from tests.data.cell_references import assert_same, block_of_cluster
 from tests.examples import COUNT_ROLES, crossed_frame, thinned
 from tests.tables import BACKENDS, KINDS, remote, source_of

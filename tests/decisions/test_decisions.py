@@ -13,7 +13,7 @@ import soc_pymc as soc
 from soc_pymc import decisions as dec
 from soc_pymc.checks.observations import thin
 from soc_pymc.decisions import joint
-from soc_pymc.families.family import NORMAL
+from soc_pymc.families import NORMAL
 from soc_pymc.posterior.curves import with_posterior
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import CASES, COUNT_ROLES, QUIET, VALUE_ROLES, thinned

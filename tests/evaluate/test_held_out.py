@@ -7,7 +7,7 @@ from scipy import stats
 
 import soc_pymc as soc
 from soc_pymc.evaluate import baselines, held_out, leakage, split_items
-from soc_pymc.families.outcomes import OUTCOMES
+from soc_pymc.families import OUTCOMES
 from soc_pymc.posterior.predictive import posterior_of
 from tests.checks.hand_made import (
     KINDS,

@@ -138,7 +138,7 @@ def test_updates_are_conjugate(record, prior):
     for size in record.sizes:
         for y in np.unique(record.marginal(*prior, size).ppf([0.02, 0.5, 0.98])):
             posterior = record.theta(*record.family.update(*prior, y, size))
-            likelihood = record.family.outcome.forms.log_likelihood(y, size, theta)
+            likelihood = record.family.outcome.log_likelihood(y, size, theta)
             outcomes = record.outcome(theta, size)
             known = outcomes.logpmf(y) if record.family.outcome.whole else outcomes.logpdf(y)
             np.testing.assert_allclose(likelihood, known, rtol=1e-9, atol=1e-9)
@@ -172,9 +172,7 @@ def test_marginals_have_their_density_and_their_ends(record, prior):
         np.testing.assert_allclose(upto[0], marginal.cdf(y), rtol=1e-8, atol=1e-12)
         before = marginal.cdf(y - 1.0) if family.outcome.whole else marginal.cdf(y)
         np.testing.assert_allclose(below[0], before, rtol=1e-8, atol=1e-12)
-        likelihood = np.exp(
-            [family.outcome.forms.log_likelihood(value, size, theta) for value in y]
-        )
+        likelihood = np.exp([family.outcome.log_likelihood(value, size, theta) for value in y])
         np.testing.assert_allclose(likelihood @ weight, np.exp(log), rtol=1e-5)
 
 

@@ -5,7 +5,7 @@ Averaged over theta a waiting time is Lomax, and theta given it is Gamma(a + 1, 
 
 import ast
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,17 +15,17 @@ import pytest
 from scipy import stats
 
 import soc_pymc as soc
-from soc_pymc._model.coordinates import Space, Step
+from soc_pymc._model.coordinates import Space
 from soc_pymc._model.mode import Target
 from soc_pymc._model.rows import rows_of
-from soc_pymc.families import family, outcomes, scales
-from soc_pymc.families.kinds import OutcomeForms
-from soc_pymc.families.poisson_gamma import columns, two_points
-from soc_pymc.families.row_sums import Ragged, RowSums, by_row
+from soc_pymc.families import FAMILIES, GAMMA, OUTCOMES, Family, Outcome, outcome, poisson, scales
+from soc_pymc.families.rows import Ragged, RowSums, by_row, columns, two_points
+from soc_pymc.fits.methods import Method
+from soc_pymc.inference.methods import PosteriorMethod
 from tests.examples import OVER
 
-COUNTS = outcomes.OUTCOMES["poisson"]
-EVENTS = outcomes._EXPOSURES._replace(name="events_cell")
+COUNTS = OUTCOMES["poisson"]
+EVENTS = poisson.EXPOSURE_CELLS._replace(name="events_cell")
 TIME = EVENTS._replace(name="time_cell", role="outcome")
 POWERS = "sum_y", "sum_y2", "sum_y3"
 ROLES = {"score": "score", "time": "time", "events": "events"}
@@ -39,7 +39,7 @@ class WaitingRows(RowSums):
     total: Any
     spread: Any
 
-    widened = staticmethod(family.GAMMA.rows.widened)
+    widened = staticmethod(GAMMA.rows.widened)
     margins, size_cell = ("time",), "time_cell"
 
     @staticmethod
@@ -86,12 +86,23 @@ class WaitingItems(soc.PoissonItems):
     kind: ClassVar[str] = "waiting"
 
 
-class WaitingForms(OutcomeForms):
+class WaitingOutcome(Outcome):
     """Times y ~ Gamma(events, theta) until a number of events."""
 
-    scale = scales.LOG
+    kind, observed, size = "waiting", "time", "events"
+    whole, theta, words = False, scales.LOG, COUNTS.words
+    describe, pooled_estimates = type(COUNTS).describe, type(COUNTS).pooled_estimates
+    integers = ("n",)
+    validity = outcome.Validity(
+        COUNTS.validity.size, scales.Bounds("events must be 1", largest=1.0, least=1.0)
+    )
+    tables: ClassVar = {
+        "part": outcome.Table.part("sum_N", "sum_y", *outcome.SCORES),
+        "time": outcome.Table.margin(TIME, *POWERS),
+        "joint": outcome.Table.joint(EVENTS, TIME, reals=POWERS),
+    }
 
-    def excess(self, groups, part):
+    def excess_squares(self, groups, part):
         # in units of the squared mean: Greenwood's statistic, whose variance is known
         known = groups["n"] > 1
         n, total, squares = (groups[name][known] for name in ("n", "sum_y", "sum_y2"))
@@ -113,40 +124,23 @@ class WaitingForms(OutcomeForms):
         return y - (y + fresh_y) * share.mean(), (y + fresh_y) ** 2 * share.var()
 
 
-class WaitingFamily(type(family.GAMMA)):
-    name, prior, rows = "Waiting", WaitingPrior, WaitingRows
-    formulas = copy(family.GAMMA.formulas)
+class WaitingFamily(type(GAMMA)):
+    name, prior, rows, outcome = "Waiting", WaitingPrior, WaitingRows, WaitingOutcome()
+    formulas = copy(GAMMA.formulas)
     formulas.update = lambda a, b, y, events: (a + events, b + y)
-    outcome = replace(
-        COUNTS,
-        kind="waiting",
-        observed="time",
-        size="events",
-        whole=False,
-        validity=outcomes.Validity(
-            COUNTS.validity.size, scales.Bounds("events must be 1", largest=1.0, least=1.0)
-        ),
-        integers=("n",),
-        forms=WaitingForms(),
-        tables={
-            "part": replace(COUNTS.tables["part"], reals=("sum_N", "sum_y", *outcomes._SCORES)),
-            "time": outcomes._margin(TIME, POWERS),
-            "joint": outcomes._joint(EVENTS, TIME, reals=POWERS),
-        },
-    )
 
     def log_marginal(self, y, size, a, b):
         return np.log(a / b) - (a + 1.0) * np.log1p(y / b)
 
 
-TIMES = WaitingFamily(family.GAMMA.components)
+TIMES = WaitingFamily()
 
 
 @pytest.fixture
 def waiting(monkeypatch):
     """Names the family and its kind of outcomes."""
-    monkeypatch.setitem(outcomes.OUTCOMES, "waiting", TIMES.outcome)
-    monkeypatch.setitem(family.FAMILIES, "Waiting", TIMES)
+    monkeypatch.setitem(OUTCOMES, "waiting", TIMES.outcome)
+    monkeypatch.setitem(FAMILIES, "Waiting", TIMES)
 
 
 def test_waiting_times_are_fitted_and_scored(waiting):
@@ -180,28 +174,28 @@ def test_waiting_times_are_fitted_and_scored(waiting):
     np.testing.assert_allclose(scored["theta_mean"], means.mean(axis=0), rtol=1e-9)
 
 
-def test_forms_of_waiting_times_are_those_of_draws():
-    rng, forms = np.random.default_rng(2), TIMES.outcome.forms
+def test_functions_of_waiting_times_are_those_of_draws():
+    rng, kind = np.random.default_rng(2), TIMES.outcome
     times = rng.exponential(size=(20_000, 7))
     sums = {"n": np.full(20_000, 7), "sum_y": times.sum(axis=1), "sum_y2": (times**2).sum(axis=1)}
-    _, excess, variance, _ = forms.excess(sums, None)
+    _, excess, variance, _ = kind.excess_squares(sums, None)
     assert abs(excess.mean()) < 4.0 * np.sqrt(variance[0] / 20_000)
     np.testing.assert_allclose(excess.var(), variance[0], rtol=0.1)
     first, later = times[:, :2].T
-    held = forms.thinned(first, np.ones(20_000), 0.3, rng)
-    rest = forms.remainder(first, 1.0, held, 0.3)
+    held = kind.thinned(first, np.ones(20_000), 0.3, rng)
+    rest = kind.remainder(first, 1.0, held, 0.3)
     for part, size in ((held, 0.3), (rest, 0.7)):
         assert stats.kstest(part[0], stats.gamma(size).cdf).pvalue > 1e-3
     assert abs(np.corrcoef(held[0], rest[0])[0, 1]) < 4.0 / np.sqrt(20_000)
     density = stats.expon.logpdf(first, scale=0.5)
-    np.testing.assert_allclose(forms.log_likelihood(first, 1.0, 2.0), density)
-    contrast, weight = forms.contrast(first, 1.0, later, 1.0)
+    np.testing.assert_allclose(kind.log_likelihood(first, 1.0, 2.0), density)
+    contrast, weight = kind.contrast(first, 1.0, later, 1.0)
     np.testing.assert_allclose((contrast**2).mean(), weight.mean(), rtol=0.1)
     theta = rng.gamma(40.0, 1.0 / 40.0, 20_000)
-    np.testing.assert_allclose(forms.noise(1.0, 1.0 / 40.0), (theta**-2).mean(), rtol=0.01)
+    np.testing.assert_allclose(kind.noise(1.0, 1.0 / 40.0), (theta**-2).mean(), rtol=0.01)
 
 
-BASES = (family.Family, OutcomeForms, RowSums, Target, Space, Step)
+BASES = (Family, Outcome, RowSums, Target, Space, Method, PosteriorMethod)
 
 
 def test_every_method_without_a_body_is_abstract():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import optimize, special
 
-from soc_pymc.families.outcomes import OUTCOMES
+from soc_pymc.families import OUTCOMES
 
 
 @pytest.fixture(params=OUTCOMES)
@@ -31,22 +31,22 @@ def made_items(kind, n, spread=0.5):
 def test_log_likelihood_at_the_ends():
     """Theta that cannot be, or makes the outcome certain."""
     y, n = np.array([0.0, 2.0, 1.0]), np.full(3, 2.0)
-    binomial = OUTCOMES["binomial"].forms.log_likelihood(y, n, np.array([0.0, 1.0, 1.5]))
+    binomial = OUTCOMES["binomial"].log_likelihood(y, n, np.array([0.0, 1.0, 1.5]))
     np.testing.assert_array_equal(binomial, [0.0, 0.0, -np.inf])
-    poisson = OUTCOMES["poisson"].forms.log_likelihood(y[:2], n[:2], np.array([0.0, 0.0]))
+    poisson = OUTCOMES["poisson"].log_likelihood(y[:2], n[:2], np.array([0.0, 0.0]))
     np.testing.assert_array_equal(poisson, [0.0, -np.inf])
 
 
 def test_line_has_the_highest_likelihood(kind):
     """In the logarithm, the logit, or the score itself."""
     score, y, size = made_items(kind, 3000, spread=0.3)
-    value, slope = OUTCOMES[kind].forms.line(score, y, size)
+    value, slope = OUTCOMES[kind].line(score, y, size)
     scale = OUTCOMES[kind].theta
     x = scale.position(score)
 
     def loss(line):
         theta = scale.score(line[0] + line[1] * (x - x.mean()))
-        return -OUTCOMES[kind].forms.log_likelihood(y, size, theta).sum()
+        return -OUTCOMES[kind].log_likelihood(y, size, theta).sum()
 
     best = optimize.minimize(loss, [-1.0, 1.0], method="Nelder-Mead", options={"fatol": 1e-9})
     assert value.sum() == pytest.approx(-best.fun, abs=1e-3)
@@ -59,7 +59,7 @@ def test_scores_that_read_as_theta_and_pooled_estimates(kind):
     assert outcome.reads_theta(score, y, size) == outcome.positive
     assert not outcome.reads_theta(score + 10.0, y, size)
     assert not outcome.reads_theta(score / 100.0, y, size)
-    estimate, error = outcome.pooled(y, size, ones, np.zeros(2000, int))
+    estimate, error = outcome.pooled_estimates(y, size, ones, np.zeros(2000, int))
     if kind == "normal":
         assert estimate[0] == pytest.approx(y.mean())
         assert error[0] == pytest.approx(np.sqrt((size**2).sum()) / 2000)

@@ -136,7 +136,7 @@ def test_one_component_has_the_closed_form(name):
     a, b, more = (np.array([column]) for column in (a, b, more))
     result = family.expected_variance(ThetaMixture(a, b, np.ones((1, 3))), more[0])
     mean, variance = family.mean(a, b)[0], family.variance(a, b)[0]
-    gain = family.outcome.forms.response(more[0], mean, variance)
+    gain = family.outcome.response(more[0], mean, variance)
     closed = {
         "Gamma": a / (b * (b + more)),
         "Normal": b / (1.0 + b / more**2),

@@ -13,7 +13,7 @@ import pymc as pm
 import pytest
 
 import soc_pymc as soc
-from soc_pymc.families.row_sums import RowSums
+from soc_pymc.families.rows import RowSums
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import OVER, QUIET, ROLES, SMALL_MIXTURE, thinned
 

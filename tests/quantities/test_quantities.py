@@ -18,9 +18,9 @@ import soc_pymc as soc
 from soc_pymc import quantities
 from soc_pymc._model.problem import build
 from soc_pymc._model.splines import knots_in
-from soc_pymc.checks.results import p_value
+from soc_pymc.checks.findings import p_value
+from soc_pymc.fits.fit import Fit
 from soc_pymc.inference.draw_densities import draw_densities
-from soc_pymc.inference.results import Fit
 from soc_pymc.inference.variational import importance
 from soc_pymc.posterior.curves import with_posterior
 from soc_pymc.posterior.predictive import posterior_of

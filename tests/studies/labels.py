@@ -16,7 +16,7 @@ from scipy import special, stats
 
 import soc_pymc as soc
 from soc_pymc.evaluate import baselines, read_frame
-from soc_pymc.families.outcomes import OUTCOMES
+from soc_pymc.families import OUTCOMES
 from tests.studies.common import Choice, averages, fitted, options, show
 
 _SPREAD = 1.5  # sd of the scores' logit

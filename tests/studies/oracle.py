@@ -19,7 +19,8 @@ import pandas as pd
 
 import soc_pymc as soc
 from soc_pymc.checks.pit import equal_parts
-from soc_pymc.families.outcomes import OUTCOMES, Outcome
+from soc_pymc.families import OUTCOMES
+from soc_pymc.families.outcome import Outcome
 from tests.oracles import laplace_oracle, lognormal_oracle
 from tests.studies.common import counts, fit, options, quality, real_counts, show, summarize, values
 

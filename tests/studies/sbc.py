@@ -22,8 +22,8 @@ from scipy import stats as sps
 
 import soc_pymc as soc
 from soc_pymc._model.splines import spline_matrix
-from soc_pymc.checks.results import holm
-from soc_pymc.families.family import family_of
+from soc_pymc.checks.findings import holm
+from soc_pymc.families import family_of
 from soc_pymc.posterior.curves import curve_draws
 from tests.studies import coverage
 from tests.studies.common import Choice, counts, options, show, summarize, trials, values

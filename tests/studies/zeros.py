@@ -17,7 +17,8 @@ import pandas as pd
 
 import soc_pymc as soc
 from soc_pymc.data.items import Items
-from soc_pymc.families.family import FAMILIES, Family
+from soc_pymc.families import FAMILIES
+from soc_pymc.families.family import Family
 from tests.studies import common
 
 FAMILY = {"counts": "Gamma", "values": "Normal"}
@@ -52,7 +53,7 @@ def simulated(kind: str, n_items: int, share: float, seed: int) -> tuple[Items, 
 def oracle(family: Family, prior: Any, y: np.ndarray, size: np.ndarray, share: float) -> Any:
     """Mean, variance and P(theta = 0) given outcomes, where all but theta is known."""
     log_density = family.log_density(y, size, *family.to_curves(*prior))
-    at_zero = family.outcome.forms.log_likelihood(y, size, np.zeros(len(y)))
+    at_zero = family.outcome.log_likelihood(y, size, np.zeros(len(y)))
     own, rest = share * np.exp(at_zero - log_density), 1.0 - share
     p_zero = own / (own + rest)
     after = family.update(*prior, y, size)

@@ -102,6 +102,28 @@ def test_atoms_can_be_left_out(statistics):
     assert "atom" not in soc.model(statistics, soc.Gamma(atoms=False)).coords
 
 
+@pytest.mark.parametrize("scores", [(0.0,), (0.0, 1.0)])
+@pytest.mark.parametrize("scale", ["logit", "rank"])
+def test_items_of_atoms_alone_are_populations(scores, scale):
+    rng = np.random.default_rng(0)
+    t = rng.choice(scores, 1500)
+    rate = rng.beta(4.0 + 8.0 * t, 8.0)
+    frame = pd.DataFrame({"t": t, "y": rng.binomial(12, rate), "n": 12})
+    items = soc.BinomialItems(frame, score="t", successes="y", trials="n")
+    spline = soc.Spline(scale=scale)
+    fit = soc.fit(soc.summarize(items), soc.Beta(mean=spline, variance=spline), **QUIET)
+    assert fit.atoms == scores
+    curves = soc.calibration_curves(fit, scores)
+    rates = frame.groupby("t")[["y", "n"]].sum()
+    away = (curves["mean"].mean(OVER) - rates["y"] / rates["n"]) / curves["mean"].std(OVER)
+    assert np.abs(away).max() < 0.5
+    assert curves["mean"].std(OVER).max() < 0.01
+    assert "fail" not in set(soc.check(fit, items).table["verdict"])
+    others = dataclasses.replace(items, source=frame.assign(t=0.4))
+    with pytest.warns(soc.ItemsWarning, match="they get the average of the fit's scores"):
+        assert soc.item_posteriors(fit, others)["theta_mean"].notna().all()
+
+
 def pit_of(fit, frame):
     columns = {role: frame[role].to_numpy(dtype=float) for role in COUNT_ROLES}
     low, high = posterior_of(fit).cdf_interval(columns)

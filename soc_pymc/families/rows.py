@@ -5,7 +5,7 @@ family writes the log marginal once, in functions that NumPy and PyTensor share.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -14,11 +14,14 @@ import numpy as np
 import pandas as pd
 from numpy.random import Generator
 from numpy.typing import NDArray
+from scipy import special
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
+from .scales import EXACT_COUNTS
 
 Columns = Mapping[str, NDArray[Any]]
+Pair = tuple[Any, Any]  # of arrays, or of variables of PyTensor
 
 MEAN_ONLY = (
     "one trial per item shows the mean of theta given the score, and nothing of its variance; fit "
@@ -349,3 +352,87 @@ class RowSums(ABC):
         """Refuse data that say nothing of the variance."""
         if not self.informs_variance:
             raise FitError(f"{what} needs items of two trials or more: {MEAN_ONLY}")
+
+
+# --- histograms of counts ---------------------------------------------------------------------
+
+
+def _stirling(x: Any) -> Any:
+    """Log Gamma(x) - (x - 1/2) log x + x - log(2 pi)/2, for x of 32 and more: to 1e-16."""
+    square = 1.0 / (x * x)
+    return (
+        1.0 / 12.0 - square * (1.0 / 360.0 - square * (1.0 / 1260.0 - square / 1680.0))
+    ) / x
+
+
+def rising(xp: Any, cv2: Any, step: Any, over: Any, excess: Any, weight: Any) -> Any:
+    """Sums over items, by row (..., k), of log1p(j cv2) over j < y; columns are of `histogram`."""
+    # below 32 from the number of items with y > j, from there on by Stirling's series
+    cv2 = cv2[..., None]
+    exact = over * xp.log1p(step * cv2)
+    base = 1.0 / cv2 + EXACT_COUNTS
+    log1p_x = xp.log1p(excess / base)
+    tail = excess * xp.log1p(EXACT_COUNTS * cv2) + base * (log1p_x - excess / base)
+    tail = tail + (excess - 0.5) * log1p_x + _stirling(base + excess) - _stirling(base)
+    return exact.sum(axis=-1) + (weight * tail).sum(axis=-1)
+
+
+def two_points(
+    row_of: Ints, weight: Floats, sums: Floats, squares: Floats, cubes: Floats
+) -> tuple[Ints, Floats, Floats]:
+    """Points (row, value, weight): one for a cell of a single value, else a Gauss rule of two."""
+    mean = sums / weight
+    variance = squares / weight - mean * mean
+    # sums of squares carry rounding of this relative size: below it the cell is a single value
+    divided = variance > 1e-13 * mean * mean
+    mean_w = mean[divided]
+    sd = np.sqrt(variance[divided])
+    about = cubes[divided] / weight[divided] - mean_w * (
+        3.0 * variance[divided] + mean_w * mean_w
+    )
+    # what rounding leaves of the third moment of a narrow cell is noise; points stay in the cell
+    lean = np.where(
+        variance[divided] > 1e-10 * mean_w * mean_w, about / variance[divided], 0.0
+    )
+    lean = np.clip(lean, -mean_w / 16.0, mean_w / 16.0) / (2.0 * sd)
+    reach = np.sqrt(1.0 + lean * lean)
+    upper = 0.5 * (1.0 - lean / reach)
+    low, high = (mean_w + sd * (lean + sign * reach) for sign in (-1.0, 1.0))
+    value = mean.copy()
+    share = weight.astype(float)
+    value[divided] = np.maximum(low, 0.0)
+    share[divided] *= 1.0 - upper
+    return (
+        np.concatenate([row_of, row_of[divided]]),
+        np.concatenate([value, high]),
+        np.concatenate([share, weight[divided] * upper]),
+    )
+
+
+def histogram(
+    rows: int, cells: Sequence[NDArray[Any]]
+) -> tuple[tuple[Ragged, Ragged], Floats]:
+    """Columns for `rising` from cells (row, n, sums of y, y^2, y^3), and sums of log y! by row.
+
+    They are numbers j below 32 with the items of more than j, and others less 32 with their items.
+    """
+    point_row, y, weight = two_points(*cells)
+    nearest = np.rint(
+        y
+    )  # weighted sums of one count are its multiples except for rounding
+    y = np.where(np.abs(y - nearest) <= 1e-12 * nearest, nearest, y)
+    above = np.zeros((rows, EXACT_COUNTS))
+    for j in range(EXACT_COUNTS):
+        over = y > j
+        above[:, j] = np.bincount(point_row[over], weights=weight[over], minlength=rows)
+    row, step = np.nonzero(above)
+    steps = by_row(rows, row, step.astype(float), above[row, step])
+    far = y > EXACT_COUNTS - 1  # the lower of two points may fall just below its cell
+    wide = by_row(rows, point_row[far], y[far] - EXACT_COUNTS, weight[far])
+    log_factorials = np.bincount(point_row, weight * special.gammaln(y + 1.0), rows)
+    return (steps, wide), log_factorials
+
+
+def columns(table: Columns, names: Sequence[str]) -> tuple[NDArray[Any], ...]:
+    """Row of each cell, and its sums as real numbers."""
+    return (table["row"], *(table[name].astype(float) for name in names))

@@ -7,18 +7,22 @@ times powers of w - mean(w) up to the third, which leave an error of fourth orde
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import ArrayLike
 from scipy import special
 
 from .._lib.arrays import Bools, Floats, Ints
+from .._lib.errors import FitError
 from ..prior_table import FAMILIES as FORMULAS
-from .conjugate import Family, Generators, Pair
-from .outcomes import OUTCOMES
+from .family import Family, Generators
+from .mixtures import WIDTH, Frame, Grid, Relative
+from .outcome import SCORES, Outcome, Table, Validity, Words, uniform_range
 from .priors import Normal, NormalMixture
-from .row_sums import Columns, Ragged, RowSums, Weak, by_row, weak_dispersion
+from .rows import Columns, Pair, Ragged, RowSums, Weak, by_row, weak_dispersion
+from .scales import LARGEST_VALUE, LEAST_SD, LINEAR, STEPS, Bounds, Cell
 
 _VARIANCE_SHARE = (
     0.3  # prior's centre of Var(theta | t), as a share of the values' squared scale
@@ -28,6 +32,190 @@ _NOISE_SUMS = [
     [f"sum_{y}{w}" if y + w else "n" for w in ("", "w", "w2", "w3")]
     for y in ("", "y", "y2")
 ]
+_LOG_2PI = float(np.log(2.0 * np.pi))
+_ALIKE = 0.5  # correlation from which noise sds seem to be computed from the values
+_RELATED = 0.2  # the same, given the mean
+_LEAST_WRONG = 0.8  # share of the items that this concerns less
+_NOISE_CELLS = Cell("noise_cell", "size", "noise", 12, -(1 << 11))
+_VALUE_CELLS = Cell("value_cell", "outcome", "value", 26, -(1 << 25))
+_NOISE = (
+    "sum_y",
+    "sum_y2",
+    *(f"sum_{y}{w}" for y in ("", "y", "y2") for w in ("w", "w2", "w3")),
+)
+
+
+# --- the outcome ---------------------------------------------------------------------------------
+
+
+class NormalOutcome(Outcome):
+    """Values y ~ Normal(theta, s^2) with known noise sd s; w = s^2."""
+
+    kind = "normal"
+    observed = "value"
+    size = "noise_sd"
+    whole = False
+    theta = LINEAR
+    positive = False
+    direct = True
+    sizes_add = False
+    size_power = 2
+    integers = ("n",)
+    grid = (
+        f"{1 << STEPS} cells an octave of noise, values in cells of 1/16 to 1/8 of it"
+    )
+    usual_size = None
+    no_information = LARGEST_VALUE
+    longest = farthest = np.inf  # a linear model is solved in one step
+    words = Words(
+        "values with known noise",
+        "value",
+        "values",
+        "noise sd",
+        "noise sds",
+        "value",
+        "own value",
+        unit="in the unit of {outcome}",
+        text="a value, which is its true theta seen with noise of known size",
+        further="one further value with a noise sd of {amount}",
+        worth="Items worth another look",
+        events="the values",
+        noise="noise",
+        doubt="The noise sds seem to be computed from the values themselves, as those of shares "
+        "or rates often are: a value that is too low by chance then counts for too much, and a "
+        "tenth of the item intervals are off by a factor of {width:.2f} or more. Use "
+        "soc.BinomialItems or soc.PoissonItems, or values on a scale on which the noise does not "
+        "depend on theta, such as arcsin(sqrt(share)) with noise sd 0.5 / sqrt(trials).",
+        leak="values vary far less around their scores than their noise sds allow (z = {z:.1f}): "
+        "the scores probably saw the very values they are to be calibrated with (or the noise sds "
+        "are too large).",
+    )
+    validity = Validity(
+        Bounds("values must be finite numbers", LARGEST_VALUE, negligible=LEAST_SD),
+        Bounds("noise sds must be finite numbers > 0", LARGEST_VALUE, LEAST_SD),
+    )
+    tables: ClassVar[Mapping[str, Table]] = {
+        "part": Table.part("sum_y", "sum_y2", "sum_s2", *SCORES),
+        "noise": Table.margin(_NOISE_CELLS, *_NOISE),
+        "joint": Table.joint(
+            _NOISE_CELLS,
+            _VALUE_CELLS,
+            reals=("sum_y", "sum_y2", "sum_y3", "sum_w", "sum_w2"),
+        ),
+    }
+
+    def describe(self, n: int, sums: Mapping[str, Any]) -> str:
+        mean = float(sums["sum_y"]) / max(n, 1)
+        noise_sd = (float(sums["sum_s2"]) / max(n, 1)) ** 0.5
+        return f"values of mean {mean:,.6g} with noise sd {noise_sd:,.6g}"
+
+    def of_bins(self, sums: Mapping[str, Any]) -> Pair:
+        return np.sqrt(sums["sum_s2"] / sums["n"]), sums["sum_y"] / sums["n"]
+
+    def estimate(self, y: Floats, size: Floats) -> Floats:
+        return y
+
+    def pooled_estimates(
+        self, y: Floats, size: Floats, items: Floats, group: Ints
+    ) -> Pair:
+        n = np.bincount(group, items)
+        noise = np.sqrt(np.bincount(group, items * size**2))
+        return np.bincount(group, items * y) / n, noise / n
+
+    def mean_size(self, sums: Columns) -> Floats:
+        return np.sqrt(sums["sum_w"] / sums["n"])
+
+    def exposure_means(self, sums: Columns) -> tuple[Floats, Floats, Floats]:
+        raise FitError(
+            "values have no exposure: noise sds do not add up, so weigh by items"
+        )
+
+    def cell_range(self, cells: Columns) -> Pair:
+        return uniform_range(cells)
+
+    def excess_squares(
+        self, groups: Columns, part: Any
+    ) -> tuple[Bools, Floats, Floats, Floats]:
+        # in units of the squared noise sd
+        known = groups["n"] > 1
+        names = ("n", "sum_w", "sum_w2", "sum_y", "sum_y2")
+        n, w1, w2, y1, y2 = (groups[name][known] for name in names)
+        noise = w1 / n
+        share = 1 - 1 / n
+        excess = (y2 - y1 * (y1 / n) - share * w1) / noise
+        return known, excess, 2 * share * w2 / noise**2, share * n
+
+    def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
+        variance = _variance_as(y, y)
+        if not (
+            y.min() >= 0
+            and variance.min() > 0
+            and np.ptp(size) > 0
+            and np.ptp(variance) > 0
+        ):
+            return False
+        return bool(np.corrcoef(np.log(size), np.log(variance))[0, 1] > _ALIKE)
+
+    def other_width(
+        self, y: Floats, size: Floats, mean: Floats, variance: Floats
+    ) -> Floats:
+        # noise with the variance that it has at the mean, in place of that at the value
+        at_mean = np.maximum(_variance_as(y, mean), np.finfo(float).tiny)
+        off = _variance_as(y, y) / at_mean
+        if np.corrcoef(np.log(off), np.log(size**2 / at_mean))[0, 1] < _RELATED:
+            return np.ones(1)  # noise that depends on the score alone
+        noise = size**2 / off
+        ratio = np.log(noise / (noise + variance)) - np.log(
+            size**2 / (size**2 + variance)
+        )
+        factor = np.exp(0.5 * np.abs(ratio))
+        return factor[factor >= np.quantile(factor, _LEAST_WRONG)]
+
+    def log_likelihood(self, y: Floats, size: Floats, theta: Floats) -> Floats:
+        z = (y - theta) / size
+        return np.asarray(-0.5 * (z * z + _LOG_2PI) - np.log(size))
+
+    def loss(self, y: Floats, size: Floats, theta: Floats) -> Floats:
+        return np.asarray(0.5 * ((y - theta) / size) ** 2)
+
+    def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
+        noise = rng.standard_normal(len(y))
+        return y + np.sqrt((1 - fraction) / fraction) * size * noise, size / np.sqrt(
+            fraction
+        )
+
+    def remainder(
+        self, y: Any, size: Any, held: Pair, fraction: float
+    ) -> tuple[Any, Any]:
+        return (y - fraction * held[0]) / (1 - fraction), size / np.sqrt(1 - fraction)
+
+    def noise(self, mean: Floats, variance: Any = 0.0) -> Floats:
+        return np.ones_like(mean)
+
+    def scatter(
+        self, y: Floats, size: Floats, mean: Floats, variance: Floats
+    ) -> Floats:
+        return np.asarray(((y - mean) ** 2 / (variance + size**2)).sum(axis=-1))
+
+    def response(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
+        return variance / size**2
+
+    def weighted(self, y: Floats, size: Floats) -> Pair:
+        weight = size**-2.0
+        return weight, weight * y
+
+    def contrast(
+        self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
+    ) -> Pair:
+        # remove a common shift of all fresh values
+        weight = 1.0 / (size**2 + fresh_size**2)
+        residual = weight * (y - fresh_y)
+        return residual - weight * residual.sum() / weight.sum(), weight
+
+
+def _variance_as(y: Floats, estimate: Floats) -> Floats:
+    """Variance of an estimate, up to its size: of a share if all y are below 1, else of a rate."""
+    return estimate * (1.0 - estimate) if y.max() < 1 else estimate
 
 
 # --- rows ----------------------------------------------------------------------------------------
@@ -193,7 +381,7 @@ class NormalNormal(Family):
 
     name = "Normal"
     formulas = FORMULAS["Normal"]
-    outcome = OUTCOMES["normal"]
+    outcome = NormalOutcome()
     prior = Normal
     mixture = NormalMixture
     rows = NormalRows
@@ -256,3 +444,45 @@ class NormalNormal(Family):
         gap = a - cut
         upto = self.cdf(least, a, total)
         return np.where(above, bell - gap * upto, bell + gap * (1.0 - upto))
+
+    # --- components of mixtures
+
+    has_path = False
+    component_ends = (-7.7, 7.7)
+
+    def frame(self, location: ArrayLike, dispersion: ArrayLike) -> Frame:
+        centre = np.array(location, dtype=float)
+        log_variance = np.clip(np.asarray(dispersion, dtype=float), -230.0, 230.0)
+        return Frame(centre, centre, np.exp(0.5 * log_variance))
+
+    def component_parameters(self, centre: Floats, variance: Floats) -> Pair:
+        return centre, variance
+
+    def relative(self, frame: Frame, parameters: Pair, z: Floats) -> Relative:
+        mean = ((frame.centre - frame.location) / frame.spread)[:, None] + z
+        variance = np.full(mean.shape, WIDTH**2)
+        ones = np.ones(len(mean))
+        return Relative(mean[None], mean, variance, frame.spread, 0.0 * ones, ones)
+
+    def log_weights(
+        self,
+        location: Floats,
+        dispersion: Floats,
+        path: Floats,
+        grid: Grid,
+        slopes: bool,
+    ) -> tuple[Floats, list[Floats]]:
+        total = np.exp(dispersion)
+        variance = total - grid.inner
+        y = (grid.base[0] - location) / variance
+        square = y * y
+        log_weights = square * (-0.5 * variance)
+        return log_weights, [y, square * (0.5 * total)] if slopes else []
+
+    def zero(self, a: Floats) -> Pair:
+        return np.zeros(len(a)), np.full(len(a), 1e-200)
+
+    def curvature(
+        self, y: Floats, size: Floats, variance: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        return np.ones_like(size), np.zeros_like(size), 1.0 / (size + variance)

@@ -1,9 +1,12 @@
-"""The one table of results: of checks, held-out outcomes, drift, sensitivity and quantities."""
+"""Findings of checks, held-out outcomes, drift, sensitivity and quantities, and remedies for them.
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+All are rows of one kind of table, which says what was found, where, and with which verdict.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from html import escape
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,41 +14,61 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from .._lib.arrays import Floats
-from .._lib.reprs import html_table, visible
+from .._lib.reprs import html_table, number, visible
+from ..families.priors import Prior
 
-COLUMNS = ("what", "where", "n", "value", "low", "high", "p", "verdict")
 PROB = 0.9  # of intervals, where the user names none
-SIDES = float(
-    special.ndtri((1 + PROB) / 2)
-)  # half a normal interval of that probability, in sds
+SIDES = float(special.ndtri((1 + PROB) / 2))  # sds to either end of such an interval
 OK, WARN, FAIL = VERDICTS = "ok", "warn", "fail"
 # p-values: after correction for many tests, and each by itself
 FAILS = 0.01
 WARNS = 0.05
 _SMALLEST = 1e-12  # p-value that is written
-_TYPES: Any = dict.fromkeys(COLUMNS, object) | {"n": "Int64"}
+
+
+class Finding(NamedTuple):
+    """A row of a table; one without a verdict gets it from all p-values of the table."""
+
+    what: str
+    where: str
+    n: int | None = None
+    value: float = np.nan
+    low: float = np.nan
+    high: float = np.nan
+    p: float = np.nan
+    verdict: str = ""
+
+
+COLUMNS = Finding._fields
+_TYPES: dict[str, Any] = dict.fromkeys(COLUMNS, object) | {"n": "Int64"}
 _TYPES |= dict.fromkeys(("value", "low", "high", "p"), "float64")
 
-Findings = list[dict[str, Any]]  # rows of a table
 
+@dataclass(frozen=True, eq=False)
+class Remedy:
+    """What a finding means, and what to try.
 
-def finding(
-    what: str,
-    where: str,
-    value: float,
-    p: float = np.nan,
-    verdict: str = "",
-    n: int | None = None,
-) -> dict[str, Any]:
-    """Return a row of a table; one without a verdict gets it from all p-values of the table."""
-    return {
-        "what": what,
-        "where": where,
-        "n": n,
-        "value": value,
-        "p": p,
-        "verdict": verdict,
-    }
+    Attributes
+    ----------
+    check, sentence, column
+        What was found, the same in words with what to try, and the column of the items, if it is
+        found among its levels.
+    prior, roles
+        A prior to fit, and roles to give to columns of the items; perhaps neither.
+    nats
+        What to expect of it: an increase of the log predictive density of all items.
+    """
+
+    check: str
+    sentence: str
+    column: str = ""
+    prior: Prior | None = None
+    roles: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    nats: float = np.nan
+
+    def __str__(self) -> str:
+        gain = f" It gains about {self.nats:,.0f} nats." if self.nats > 0 else ""
+        return self.sentence + gain
 
 
 def intervals(draws: Floats, prob: float = PROB) -> dict[str, Floats]:
@@ -73,7 +96,7 @@ def two_sided(draws: Floats) -> Floats:
     return np.asarray(2.0 * np.minimum(share_above, 1.0 - share_above))
 
 
-def result_table(*parts: Iterable[Mapping[str, Any]] | pd.DataFrame) -> pd.DataFrame:
+def result_table(*parts: Iterable[Finding] | pd.DataFrame) -> pd.DataFrame:
     """Return rows with the columns of a table of results; numbers that are missing are NaN.
 
     Findings without a verdict get one by their p-values before and after correction; estimates,
@@ -168,13 +191,6 @@ def worst_first(table: pd.DataFrame) -> pd.DataFrame:
     return table.loc[order.index]
 
 
-def number(value: float) -> str:
-    """Format a number in three digits; one that is missing is empty."""
-    if np.isnan(value):
-        return ""
-    return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
-
-
 def p_value(value: float) -> str:
     """Format a p-value with enough digits to show on which side of a verdict's bound it lies."""
     if value < _SMALLEST:
@@ -189,12 +205,9 @@ def p_value(value: float) -> str:
 
 def cells(table: pd.DataFrame) -> list[tuple[str, ...]]:
     """Return the table's cells as text; what is missing is empty."""
-    formats = dict.fromkeys(COLUMNS, visible) | dict.fromkeys(
-        ("value", "low", "high"), number
-    )
-    formats |= {"n": "{:,}".format, "p": p_value}
-    columns = [
-        ["" if pd.isna(x) else formats[name](x) for x in table[name]]
-        for name in COLUMNS
-    ]
+    formats: dict[str, Callable[..., str]] = {"n": "{:,}".format, "p": p_value}
+    columns = []
+    for name in COLUMNS:
+        text = formats.get(name, number)
+        columns.append(["" if pd.isna(x) else visible(text(x)) for x in table[name]])
     return list(zip(*columns, strict=True))

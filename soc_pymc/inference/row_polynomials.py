@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._lib.arrays import Bools, Floats, Ints
-from .row_sums import RowSums
+from ..families.rows import RowSums
 
 # in each curve, the lowest first: (degree + 1)^2 values at Chebyshev nodes give all coefficients
 _DEGREES = 4, 6, 9, 13

@@ -11,15 +11,17 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from .._lib.above import made_above
 from .._lib.arguments import A, OneOf, shown
 from .._lib.errors import FitError
 from .._lib.files import read_saved, save_netcdf
-from .._lib.reprs import Rows, groups_row, html_table, lines, score_range, short
+from .._lib.reprs import Rows, groups_row, html_table, lines, number, score_range, short
 from .._model.splines import Axis
 from ..data.items import grouping_dims, has_score, is_label, roles_of
 from ..families.priors import PRIORS, Prior, Spline
 from ..families.scales import RANK
-from .methods import NUTS, VI, FiveSteps, Method
+from .deferred import with_recipes, without_recipes
+from .methods import Method
 
 PARETO_K = 0.7
 """Above this, the mean of importance weights is unreliable (Vehtari et al. 2024)."""
@@ -64,11 +66,8 @@ class Status:
     mc_error: float | None = None
 
     def _repr_html_(self) -> str:
-        shown = (
-            (k, f"{v:.3g}" if isinstance(v, float) else v)
-            for k, v in vars(self).items()
-        )
-        return html_table("Status", ((k, v) for k, v in shown if v is not None))
+        shown = {k: v for k, v in vars(self).items() if v is not None}
+        return html_table("Status", ((k, number(v)) for k, v in shown.items()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,9 +213,8 @@ class Fit:
         >>> fit.summary()["quantity"].nunique()
         6
         """
-        from ..quantities.curves import summary
-
-        return summary(self)
+        table: pd.DataFrame = made_above("summary", self)
+        return table
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one netCDF file, whole or not at all, for `load_fit`.
@@ -233,8 +231,6 @@ class Fit:
         FitError
             If `path` is not the name of a file, or the fit could not be loaded again.
         """
-        from .deferred import with_recipes
-
         tree = with_recipes(self.data)
         for name in ("prior", "method", "status"):
             record = getattr(self, name)
@@ -320,8 +316,6 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
     >>> again.prior == fit.prior, again.data.equals(fit.data)
     (True, True)
     """
-    from .deferred import without_recipes
-
     tree = read_saved(
         path, xr.open_datatree, _FORMAT, FitError, "a fit", "soc-pymc fit"
     ).copy()
@@ -342,18 +336,19 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
         ) from error
 
 
-_RECORDS: dict[str, Any] = {
-    kind.__name__: kind for kind in (VI, NUTS, FiveSteps, Status, *PRIORS)
-}
-
-
 def _record(text: str) -> Any:
-    """A configuration from JSON with the name of its class."""
+    """A configuration from JSON with the public name of its class."""
+    import soc_pymc  # whose names are loaded when they are read
+
     content = json.loads(text)
-    kind = _RECORDS[content.pop("name")]
-    return kind(
-        **{k: Spline(**v) if isinstance(v, dict) else v for k, v in content.items()}
-    )
+    name = content.pop("name")
+    kind = getattr(soc_pymc, name, None)
+    if not isinstance(kind, type) or not issubclass(kind, (Method, Status, *PRIORS)):
+        raise KeyError(name)
+    values: dict[str, Any] = {
+        k: Spline(**v) if isinstance(v, dict) else v for k, v in content.items()
+    }
+    return kind(**values)
 
 
 def named_fits(fits: Fit | Mapping[str, Fit], alone: str) -> dict[str, Fit]:

@@ -15,9 +15,9 @@ from xarray.core import indexing
 
 from .._lib.arrays import Floats, Ints
 from .._lib.threads import ordered_map
-from ..families.family import FAMILIES
+from ..families import FAMILIES
 from ..families.priors import Prior
-from ..families.row_sums import Ragged, RowSums
+from ..families.rows import Ragged, RowSums
 
 _Parts = dict[str, list[NDArray[Any]]]  # arrays by name of what they make
 
@@ -113,9 +113,9 @@ class RowValues:
             matrices.append(matrix.toarray() if prior.gridded else matrix)
         data: Any
         if prior.gridded:
-            from ..families.mixture_rows import MixtureCells
+            from .._model.mixture_cells import MixtureCells
 
-            data = MixtureCells.made_of(family.components.law, *parts["cells"])
+            data = MixtureCells.made_of(family, *parts["cells"])
         else:
             values = {
                 name: Ragged(part[0], tuple(part[1:])) if len(part) > 1 else part[0]

@@ -1,0 +1,651 @@
+"""Successes y ~ Binomial(n, theta) with theta ~ Beta(a, b), by the logit of its mean mu and g.
+
+With g = log(1/a + 1/b), to first order exp(g) is the variance of logit theta, and of theta
+
+    Var(theta) = v^2 exp(g) / (1 + v exp(g)),   v = mu (1 - mu).
+
+Successes and failures change places by a change of sign of the logit; g -> -infinity is a limit.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from .._lib.arrays import Bools, Floats, Ints
+from .._lib.errors import ItemsError
+from ..prior_table import ARRAYS
+from ..prior_table import FAMILIES as ALL_FORMULAS
+from .family import Family, Generators
+from .mixtures import (
+    STEP,
+    WIDTH,
+    CurveBounds,
+    Frame,
+    Grid,
+    Relative,
+    between,
+    reciprocal,
+)
+from .outcome import SCORES, Outcome, Table, Validity, Words, rate_of, residual_squares
+from .poisson import COUNT_CELLS, EXPOSURE_CELLS, draw_log_gamma
+from .priors import Beta, BetaMixture
+from .rows import Columns, Pair, Ragged, RowSums, columns, histogram, rising
+from .scales import EXACT_COUNTS, LARGEST_COUNT, LOGIT, STEPS, Bounds, Cell
+from .special_functions import (
+    beta_binomial_cdf,
+    beta_kernel,
+    beta_tail,
+    log_beta_binomial,
+)
+
+FORMULAS = ALL_FORMULAS["Beta"]
+_FAR = 600.0  # logits of draws beyond which tails are those of a power of the odds
+_NO_SPREAD = 1e15  # a + b beyond which theta does not vary
+# of a Beta with theta at 0 or 1, which can be drawn
+_LEAST_SIZE = 1e-100
+_LEAST_SHAPE = 1e-300
+_TAIL = 20.0  # extent of a grid of further successes, in Gamma tails
+_SUMS = {
+    "successes": ("n", "sum_y", "sum_y2", "sum_y3"),
+    "failures": ("n", "sum_z", "sum_z2", "sum_z3"),
+    "trials": ("n", "sum_N", "sum_N2", "sum_N3"),
+}
+_TRIALS = "sum_N", "sum_N2", "sum_N3", "sum_y2", "sum_yN"
+_FAILURES = "sum_z", "sum_z2", "sum_z3"
+_SUCCESSES = "sum_y2", "sum_y3"
+_CELLS = (
+    EXPOSURE_CELLS._replace(name="trials_cell"),
+    Cell("failures_cell", "rest", "count", 11, 0),
+    COUNT_CELLS._replace(name="successes_cell"),
+)
+
+_LOGITS = 36.0  # largest logit of a mean that float64 tells from 1
+_LOG_SPREADS = (-230.0, 2.7)  # of the dispersion: spreads of logit theta are at most 21
+# Newton steps, and the largest change of a log weight in one, and in the last
+_TILTS = 20
+_MOST_TILT = 2.0
+_TILTED = 1e-12
+_FAINT = 1e-200  # weight that counts as 0
+# what rounding to the lattice below adds to the variance, in squared spreads: a 12th of a step's
+# square, twice where neither a nor b is far larger than the other
+_ROUNDED = 1.5 * STEP**2 / 12.0
+
+
+# --- the outcome ---------------------------------------------------------------------------------
+
+
+class BinomialOutcome(Outcome):
+    """Successes y ~ Binomial(n, theta) in n trials, with z = n - y failures."""
+
+    kind = "binomial"
+    observed = "successes"
+    size = "trials"
+    theta = LOGIT
+    zeros = "zero successes"
+    grid = f"numbers exact below {EXACT_COUNTS}, {1 << STEPS} cells an octave"
+    ends = (0.0, 1.0)  # where the logit is infinite: forests vote as one
+    words = Words(
+        "successes in trials",
+        "number of successes",
+        "successes",
+        "trials",
+        "trials",
+        "success rate",
+        "own rate",
+        unit="{outcome} per trial ({size})",
+        text="a number of successes in known trials, each a success with the item's true "
+        "probability theta",
+        further="{amount} more trials ({size})",
+        worth="Items that deserve more trials",
+        events="successes",
+        noise="Binomial noise",
+        unfit="both a success and a failure",
+        leak="successes vary far less around their scores than Binomial noise allows "
+        "(z = {z:.1f}): the scores probably saw the very outcomes they are to be calibrated with "
+        "(or the trials of an item are not independent).",
+    )
+    validity = Validity(
+        Bounds(
+            "successes must be whole numbers from 0 to the item's trials (true/false are 1 and 0)",
+            LARGEST_COUNT,
+            0.0,
+            True,
+            labels=True,
+        ),
+        Bounds("trials must be whole numbers >= 0", LARGEST_COUNT, 0.0, True),
+        lambda y, size: (y > size) & (size >= 0),  # a negative size is wrong by itself
+        "above the trials of column {size!r}",
+    )
+    tables: ClassVar[Mapping[str, Table]] = {
+        "part": Table.part("sum_N", *SCORES, *LOGIT.sums),
+        "trials": Table.margin(_CELLS[0], *_TRIALS),
+        "failures": Table.margin(_CELLS[1], *_FAILURES),
+        "successes": Table.margin(_CELLS[2], *_SUCCESSES),
+        "joint": Table.joint(*_CELLS, reals=(*_TRIALS, *_FAILURES, *_SUCCESSES)),
+    }
+
+    def describe(self, n: int, sums: Mapping[str, Any]) -> str:
+        trials = float(sums["sum_N"])
+        return f"{int(sums['sum_y']):,} successes in {trials:,.15g} trials"
+
+    def pooled_estimates(
+        self, y: Floats, size: Floats, items: Floats, group: Ints
+    ) -> Pair:
+        total = np.bincount(group, y)
+        amount = np.bincount(group, size)
+        rate = rate_of(total, amount)
+        return rate, rate_of(np.sqrt(total * (1.0 - rate)), amount)
+
+    def excess_squares(
+        self, groups: Columns, part: Any
+    ) -> tuple[Bools, Floats, Floats, Floats]:
+        # in units of the variance of the group's successes in an item of typical size
+        known = (
+            (groups["sum_y"] > 0)
+            & (groups["sum_N"] > groups["sum_y"])
+            & (groups["n"] > 1)
+        )
+        known &= (
+            groups["sum_N2"] > groups["sum_N"]
+        )  # single trials vary by nothing but noise
+        squares, (n, x1, x2, y1, rate) = residual_squares(groups, known)
+        # mu (1 - mu) of X trials is low by a factor of 1 - 1/X
+        noise = (y1 - rate * x2 / x1) * (1.0 - rate) / np.maximum(1.0 - 1.0 / x1, 1e-9)
+        unit = rate * (1.0 - rate) * x2 / x1
+        variance = 2.0 * (rate * (1.0 - rate)) ** 2 * (1.0 - 1.0 / n) * (x2 - x1)
+        return known, (squares - noise) / unit, variance / unit**2, noise / unit
+
+    def log_likelihood(self, y: Floats, size: Floats, theta: Floats) -> Floats:
+        inside = (theta >= 0) & (theta <= 1)
+        known = np.where(inside, theta, 0.5)
+        value = special.xlogy(y, known) + special.xlog1py(size - y, -known)
+        choose = special.gammaln(size + 1.0) - special.gammaln(y + 1.0)
+        return np.where(
+            inside, value + choose - special.gammaln(size - y + 1.0), -np.inf
+        )
+
+    def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
+        successes = y.astype(np.int64)
+        trials = size.astype(np.int64)
+        held = rng.binomial(trials, fraction)
+        successes_held = rng.hypergeometric(successes, trials - successes, held)
+        return successes_held.astype(float), held.astype(float)
+
+    def noise(self, mean: Floats, variance: Any = 0.0) -> Floats:
+        return mean * (1.0 - mean) - variance
+
+    def contrast(
+        self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
+    ) -> Pair:
+        # given both, the successes are hypergeometric; a common shift of fresh rates is taken out
+        trials = size + fresh_size
+        successes = y + fresh_y
+        known = (size > 0) & (fresh_size > 0) & (successes > 0) & (successes < trials)
+        if not known.any():
+            raise ItemsError(
+                "fresh=: there are no successes and failures in both outcomes of items seen twice"
+            )
+        known_trials = np.where(known, trials, 2.0)
+        rate = successes / known_trials
+        residual = np.where(known, y - rate * size, 0.0)
+        weight = (
+            size
+            * fresh_size
+            / np.maximum(known_trials - 1.0, 1.0)
+            * rate
+            * (1.0 - rate)
+        )
+        weight = np.where(known, weight, 0.0)
+        return residual - weight * (residual.sum() / weight.sum()), weight
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+
+def _softplus(xp: Any, x: Any) -> Any:
+    """log(1 + exp(x)), with correct derivatives at 0 too."""
+    return 0.5 * (x + abs(x)) + xp.log1p(xp.exp(-abs(x)))
+
+
+def _shares(xp: Any, location: Any) -> Pair:
+    """Mean of theta and its complement."""
+    return xp.exp(-_softplus(xp, -location)), xp.exp(-_softplus(xp, location))
+
+
+@dataclass(frozen=True, eq=False)
+class BinomialRows(RowSums):
+    """The three histograms of all rows: of successes y, failures z and trials n."""
+
+    steps_y: Ragged  # as in `histogram`
+    wide_y: Ragged
+    steps_z: Ragged
+    wide_z: Ragged
+    steps_n: Ragged
+    wide_n: Ragged
+    total: Floats  # (rows,): sum of successes
+    failures: Floats  # (rows,): and of failures
+    constant: Floats  # (rows,): sum of log (n choose y), which makes a log probability
+    spread: (
+        Floats  # (rows,): variance of the items' logits of the mean around the row's
+    )
+
+    margins = ("trials", "failures", "successes")
+    size_cell = "trials_cell"
+    nothing = "all trials are 0"
+    natural_scales = ("logit", "log")  # scores that are probabilities, or small rates
+
+    @staticmethod
+    def widened(xp: Any, location: Any, dispersion: Any, spread: Any) -> Pair:
+        """Curves of theta over rows whose items' logits of the mean vary."""
+        mu, complement = _shares(xp, location)
+        tilt = complement - mu
+        within = xp.exp(dispersion)
+        bent = tilt * tilt * within / (1.0 + mu * complement * within)
+        return location + 0.5 * spread * tilt, xp.log(within + spread * (1.0 + bent))
+
+    @staticmethod
+    def log_probability(xp: Any, location: Any, dispersion: Any, *cells: Any) -> Any:
+        """Log marginal of rows without spread."""
+        total, failures, constant = cells[12:]
+        # -log(1 - mu), -log(mu)
+        up = _softplus(xp, location)
+        down = _softplus(xp, -location)
+        value = constant - total * down - failures * up
+        value = value + rising(xp, xp.exp(dispersion - up), *cells[:4])
+        value = value + rising(xp, xp.exp(dispersion - down), *cells[4:8])
+        return value - rising(xp, xp.exp(dispersion - up - down), *cells[8:12])
+
+    @staticmethod
+    def draw_totals(rng: Generator, location: Any, dispersion: Any, *cells: Any) -> Any:
+        """Random successes of rows: one Beta-Binomial with the mean and variance of their sum."""
+        step, over, excess, weight = cells[8:12]
+        trials = np.rint(over.sum(axis=-1) + (weight * excess).sum(axis=-1))
+        # pairs of trials of one item, whose correlation is 1/(a + b + 1)
+        pairs = (step * over).sum(axis=-1)
+        pairs = pairs + (weight * excess * (EXACT_COUNTS + 0.5 * (excess - 1.0))).sum(
+            axis=-1
+        )
+        share = 2.0 * pairs / np.maximum(trials * (trials - 1.0), 1.0)
+        means = _shares(np, location)
+        size = np.exp(-dispersion) / (means[0] * means[1])
+        size = np.fmax((size + 1.0) / share - 1.0, _LEAST_SIZE)
+        varies = size < _NO_SPREAD
+        shapes = (
+            np.where(varies, np.fmax(size * mean, _LEAST_SHAPE), 1.0) for mean in means
+        )
+        theta = np.where(varies, rng.beta(*shapes), means[0])
+        return rng.binomial(trials.astype(np.int64), theta).astype(float)
+
+    @classmethod
+    def of(cls, rows: int, cells: Mapping[str, Columns]) -> "BinomialRows":
+        """Build from tables of cells with a column ``row``: joint cells, or the three margins."""
+        joint = cells.get("joint")
+        sums = {
+            name: columns(joint or cells[name], names) for name, names in _SUMS.items()
+        }
+        (of_y, log_y), (of_z, log_z), (of_n, log_n) = (
+            histogram(rows, table) for table in sums.values()
+        )
+        total, failures = (
+            np.bincount(sums[name][0], sums[name][2], rows)
+            for name in ("successes", "failures")
+        )
+        constant = log_n - log_y - log_z
+        return cls(*of_y, *of_z, *of_n, total, failures, constant, np.zeros(rows))
+
+    @staticmethod
+    def events(sums: Mapping[str, float]) -> float:
+        """Successes or failures, whichever are fewer."""
+        return min(sums["sum_y"], sums["sum_N"] - sums["sum_y"])
+
+    @property
+    def tells_dispersion(self) -> NDArray[np.bool_]:
+        """Rows with an item of two trials or more: single trials say nothing of the variance."""
+        rows = self.steps_n.row[self.steps_n.columns[0] == 1.0]
+        return np.bincount(rows, minlength=len(self.total)) > 0
+
+    def _sizes(self) -> tuple[Ints, Floats, Floats]:
+        """Row, trials and number of items of points that stand for the items."""
+        row, (step, over), (excess, weight) = (
+            self.steps_n.row, self.steps_n.columns, self.wide_n.columns
+        )  # fmt: skip
+        later = np.append(over[1:], 0.0)
+        later[np.append(row[1:], -1) != row] = 0.0
+        fewer = step < EXACT_COUNTS - 1  # those with more are in the other table
+        return (
+            np.concatenate([row[fewer], self.wide_n.row]),
+            np.concatenate([step[fewer] + 1.0, excess + EXACT_COUNTS]),
+            np.concatenate([(over - later)[fewer], weight]),
+        )
+
+    def information(
+        self, location: Floats, dispersion: Floats
+    ) -> tuple[Floats, Floats]:
+        """Lower bounds of the Fisher information of both curves, by row."""
+        # of the best linear and quadratic functions of the successes (Godambe 1985): the latter is
+        # (d Var(y)/dg)^2 over Var(y) and the second coefficient of Hahn's polynomials
+        row, n, items = self._sizes()
+        averaged = self.widened(np, location, dispersion, self.spread)
+        f, g = (curve[row] for curve in averaged)
+        a, b = FORMULAS.parameters(f, np.maximum(g, -FORMULAS.bounds[1]), ARRAYS)
+        m = a + b
+        v = special.expit(f) * special.expit(-f)
+        of_location = n * v * ((m + 1.0) / (m + n))
+        extra = (n - 1.0) / (m + 1.0)  # extra variance: Var(y) = n v (1 + extra)
+        later = 2.0 * (n - 1.0) * ((a + 1.0) / (m + 2.0)) * ((b + 1.0) / (m + 2.0))
+        later = later * (m / (m + 1.0)) * ((m + n + 1.0) / (m + 3.0))
+        slope = n * v * extra * (m / (m + 1.0))
+        of_dispersion = slope**2 / np.where(n > 1, n * v * (1.0 + extra) * later, 1.0)
+        # derivative of the wider second curve in the one of the row's centre
+        mu, complement = _shares(np, location)
+        bend = (complement - mu) / (1.0 + mu * complement * np.exp(dispersion))
+        chain = np.exp(dispersion - averaged[1]) * (1.0 + self.spread * bend**2)
+        rows = len(self.total)
+        return (
+            np.bincount(row, items * of_location, rows),
+            chain**2 * np.bincount(row, items * of_dispersion, rows),
+        )
+
+    def level(self) -> tuple[float, float]:
+        """Logit of the overall rate, and the prior's own level."""
+        successes = self.total.sum() + 0.5
+        failures = self.failures.sum() + 0.5
+        return float(np.log(successes) - np.log(failures)), self.dispersion_level[0]
+
+    @property
+    def can_fit(self) -> NDArray[np.bool_]:
+        """Rows with a success and a failure: without either the logit of the mean is infinite."""
+        return (self.total > 0) & (self.failures > 0)
+
+
+# --- the family ----------------------------------------------------------------------------------
+
+
+class BinomialBeta(Family):
+    """Beta(a, b) priors of the probabilities of successes."""
+
+    name = "Beta"
+    formulas = FORMULAS
+    outcome = BinomialOutcome()
+    prior = Beta
+    mixture = BetaMixture
+    rows = BinomialRows
+    parameters = "a", "b"
+
+    def to_curves(self, a: Any, b: Any) -> Pair:
+        log_a = np.log(a)
+        log_b = np.log(b)
+        return log_a - log_b, np.logaddexp(-log_a, -log_b)
+
+    def curve_variables(
+        self, location: Floats, dispersion: Floats
+    ) -> dict[str, Floats]:
+        return super().curve_variables(location, dispersion) | {
+            "log_odds_cv2": dispersion
+        }
+
+    def natural_moments(self, location: Any, dispersion: Any) -> Pair:
+        mean = special.expit(location)
+        v = mean * special.expit(-np.asarray(location))
+        return mean, v * (v * dispersion / (1.0 + v * dispersion))
+
+    def third(self, a: Any, b: Any) -> Any:
+        total = a + b
+        return 2.0 * self.variance(a, b) * ((b - a) / total) / (total + 2.0)
+
+    def above(self, cut: Floats, a: Floats, b: Floats) -> Floats:
+        inside = np.clip(cut, 0.0, 1.0)
+        return beta_tail(inside, 1.0 - inside, a, b)
+
+    def cdf(self, cut: Floats, a: Floats, b: Floats) -> Floats:
+        inside = np.clip(cut, 0.0, 1.0)
+        return beta_tail(1.0 - inside, inside, b, a)
+
+    def kernel(self, cut: Floats, a: Floats, b: Floats) -> Floats:
+        inside = np.clip(cut, 0.0, 1.0)
+        return beta_kernel(inside, 1.0 - inside, a, b) / (a + b)
+
+    def draw(self, a: Floats, b: Floats, rngs: Generators) -> Floats:
+        others = tuple(
+            rng.spawn(1)[0] for rng in rngs
+        )  # the same for any number of rows
+        return draw_log_gamma(a, rngs) - draw_log_gamma(b, others)
+
+    def natural(self, drawn: Floats) -> Floats:
+        return np.asarray(special.expit(drawn))
+
+    def above_drawn(self, drawn: Floats, a: Floats, b: Floats) -> Floats:
+        tail = beta_tail(special.expit(drawn), special.expit(-drawn), a, b)
+        is_far = np.broadcast_to(np.abs(drawn) >= _FAR, tail.shape)
+        if is_far.any():  # odds below all numbers
+            logit, a, b = (
+                values[is_far] for values in np.broadcast_arrays(drawn, a, b)
+            )
+            shape = np.where(logit < 0, a, b)
+            far = np.exp(-shape * np.abs(logit) - np.log(shape) - special.betaln(a, b))
+            tail[is_far] = np.where(logit < 0, 1.0 - far, far)
+        return tail
+
+    def log_marginal(self, y: Any, size: Any, a: Any, b: Any) -> Floats:
+        return np.asarray(log_beta_binomial(y, size, a, b))
+
+    def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
+        tail = beta_binomial_cdf(np.clip(y - 1.0, 0.0, size), size, a, b)
+        return np.where(y > size, 1.0, np.where(y > 0, tail, 0.0))
+
+    def simulate(
+        self, location: Any, dispersion: Any, size: Any, rng: Generator
+    ) -> Floats:
+        theta = special.expit(
+            self.draw(*self.to_parameters(location, dispersion), (rng, rng))
+        )
+        return rng.binomial(np.asarray(size).astype(np.int64), theta).astype(float)
+
+    def outcome_moments(
+        self, a: Floats, b: Floats, size: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        total = a + b
+        mean = size * (a / total)
+        variance = mean * (b / total) * ((total + size) / (total + 1.0))
+        return mean, np.sqrt(variance), _TAIL * (1.0 + size / total)
+
+    def grid(
+        self,
+        weight: Floats,
+        a: Floats,
+        b: Floats,
+        size: Floats,
+        most: Floats | float = np.inf,
+    ) -> tuple[Floats, Floats]:
+        # what is rare is counted: the grid is finer near 0
+        swap = (weight * (a / (a + b))).sum(axis=0) > 0.5
+        a, b = np.where(swap, b, a), np.where(swap, a, b)
+        count, width = super().grid(weight, a, b, size, size)
+        count = np.minimum(count, size)  # those beyond the grid's end have no weight
+        return np.where(swap, size - count, count), width
+
+    # --- components of mixtures
+
+    component_ends = (-8.05, 8.05)  # as for Gammas, on both sides
+
+    def frame(self, location: ArrayLike, dispersion: ArrayLike) -> Frame:
+        middle = np.clip(np.asarray(location, dtype=float), -_LOGITS, _LOGITS)
+        log_spread = np.clip(np.asarray(dispersion, dtype=float), *_LOG_SPREADS)
+        a, b = FORMULAS.parameters(middle, log_spread, ARRAYS)
+        variance = special.polygamma(1, a) + special.polygamma(1, b)
+        return Frame(middle, special.psi(a) - special.psi(b), np.sqrt(variance))
+
+    def rise(self, frame: Frame) -> Floats:
+        # mu a psi'(a) + (1 - mu) b psi'(b), with mu = a / (a + b)
+        a, b = betas_of_logit(frame.centre, frame.spread**2)
+        by_a = a / (a + b) * a * special.polygamma(1, a)
+        return np.asarray(by_a + b / (a + b) * b * special.polygamma(1, b))
+
+    def component_parameters(self, centre: Floats, variance: Floats) -> Pair:
+        return betas_of_logit(centre, variance)
+
+    def relative(self, frame: Frame, parameters: Pair, z: Floats) -> Relative:
+        a, b = parameters
+        location = frame.location[:, None]
+        logit = np.log(a) - np.log(b)
+        gap = logit - location
+        positions = np.stack([special.log_expit(logit), special.log_expit(-logit)])
+        log_middle = np.stack(
+            [special.log_expit(location), special.log_expit(-location)]
+        )
+        log_up, log_down = positions - log_middle
+        # of two equal forms, the one whose exponentials are small
+        mean = np.where(
+            gap > 0,
+            -np.exp(log_up) * np.expm1(-np.maximum(gap, 0.0)),
+            np.exp(log_down) * np.expm1(np.minimum(gap, 0.0)),
+        )
+        variance = np.exp(log_up + log_down - log_middle.sum(axis=0)) / (a + b + 1.0)
+        middle = special.expit(frame.location)
+        ones = np.ones(len(mean))
+        return Relative(positions, mean, variance, ones, middle, frame.spread)
+
+    def log_pilot(
+        self,
+        frame: Frame,
+        z: Floats,
+        curves: Floats,
+        parts: Relative,
+        bounds: CurveBounds,
+    ) -> Floats:
+        # rounding to the grid moves moments, most where theta is largest; tilts by theta and its
+        # square restore them. In units of m (1 - m), around m, the mean is 0, the variance this
+        odds_cv2 = np.exp(curves[:, 1])
+        variance = odds_cv2 / (1.0 + parts.middle * (1.0 - parts.middle) * odds_cv2)
+        targets = np.stack([np.zeros(len(variance)), variance], axis=1)
+        powers = np.stack([parts.mean, parts.mean**2 + parts.variance], axis=2)
+        weight = beta_weights(frame, z, curves)
+        has_weight = weight > _FAINT
+        log = np.log(np.maximum(weight, _FAINT))
+        tilt = np.zeros((len(log), 2))
+        for _ in range(_TILTS):
+            log_tilted = log + (powers @ tilt[..., None])[..., 0]
+            tilted = special.softmax(np.where(has_weight, log_tilted, -np.inf), axis=1)
+            moments = np.einsum("nr,nrk->nk", tilted, powers)
+            centred = powers - moments[:, None]
+            slope = (tilted[..., None] * centred).mT @ centred
+            # there is no inverse where the components that have weight have one mean, such as 1
+            step = (
+                np.linalg.pinv(slope, hermitian=True) @ (targets - moments)[..., None]
+            )
+            change = np.abs(centred @ step)[..., 0]
+            longest = change.max(axis=1, where=has_weight, initial=0.0)
+            shorter = _MOST_TILT / np.maximum(longest, _MOST_TILT)
+            tilt += step[..., 0] * shorter[:, None]
+            if longest.max() < _TILTED:
+                break
+        log_mean, log_complement = parts.positions
+        at_pilot = bounds.bent(bounds.location, bounds.dispersion)[0]
+        spread = np.exp(at_pilot[1]) - bounds.inner
+        a = 1.0 / (spread * (1.0 - parts.middle))
+        b = 1.0 / (spread * parts.middle)
+        tilted = log + (powers @ tilt[..., None])[..., 0]
+        log_ratio = tilted - a[:, None] * log_mean - b[:, None] * log_complement
+        # beyond the components that have weight the ratio stays the same
+        low = has_weight.argmax(axis=1)
+        high = len(z) - 1 - has_weight[:, ::-1].argmax(axis=1)
+        component = np.clip(np.arange(len(z)), low[:, None], high[:, None])
+        return np.take_along_axis(log_ratio, component, axis=1)
+
+    def log_weights(
+        self,
+        location: Floats,
+        dispersion: Floats,
+        path: Floats,
+        grid: Grid,
+        slopes: bool,
+    ) -> tuple[Floats, list[Floats]]:
+        # logits in place of logarithms; Betas are exact where the curves are the pilot's
+        log_mean, log_complement, floor, at_pilot = grid.base
+        middle = grid.middle
+        inner = grid.inner
+        odds_cv2 = np.exp(dispersion)
+        odds = middle * np.exp(location)
+        m = odds / (1.0 - middle + odds)
+        variance = odds_cv2 - inner
+        a = 1.0 / (variance * (1.0 - m))
+        b = 1.0 / (variance * m)
+        centre = np.log(m) - np.log(1.0 - m) + variance * (m - 0.5)
+        y = (log_mean - log_complement - centre) / variance
+        square = y * y
+        normal: tuple[Floats, ...] = (square * (-0.5 * variance),)
+        to_mean = a * log_mean
+        to_complement = b * log_complement
+        total = to_mean + to_complement
+        beta: tuple[Floats, ...] = (at_pilot + total,)
+        if slopes:
+            by_mean = y * (1.0 + variance * m * (1.0 - m))
+            normal += by_mean, (0.5 * square + y * (m - 0.5)) * odds_cv2
+            beta += m * total - to_complement, total * (-odds_cv2 / variance)
+        return between(normal, beta, path, floor)
+
+    def zero(self, a: Floats) -> Pair:
+        return np.ones(len(a)), np.full(len(a), 1e100)
+
+    def curvature(
+        self, y: Floats, size: Floats, variance: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        # in the logit of the share of successes
+        failures = size - y
+        by_failures = reciprocal(failures)
+        sharpness = 1.0 / (variance + 1.0 / (y + 1.0) + 1.0 / (failures + 1.0))
+        return reciprocal(y) + by_failures, -by_failures, sharpness
+
+
+def betas_of_logit(location: Floats, variance: Floats) -> Pair:
+    """Parameters of Betas whose logit has mean psi(a) - psi(b) and variance psi'(a) + psi'(b)."""
+    from .kernels import solve_betas
+
+    location, variance = np.broadcast_arrays(location, variance)
+    a, b = np.empty((2, location.size))
+    solve_betas(location.ravel(), variance.ravel(), a, b)
+    return a.reshape(location.shape), b.reshape(location.shape)
+
+
+def beta_weights(frame: Frame, z: Floats, curves: Floats) -> Floats:
+    """Weights (n, R) of components that make the Betas of these curves, (n, 2).
+
+    Logit theta is that of Beta(A, B), a component, plus log S - log T with S ~ Beta(a, A - a) and
+    T ~ Beta(b, B - b), both rounded to a lattice. The cdf is off by up to 0.004 where a and b are
+    0.5 or more (0.012 at 0.3).
+    """
+    location, dispersion = curves.T
+    location = np.clip(location, -_LOGITS, _LOGITS)
+    a, b = FORMULAS.parameters(location, dispersion, ARRAYS)
+    step = (z[1] - z[0]) * frame.spread
+    component = betas_of_logit(frame.centre, (WIDTH**2 + _ROUNDED) * frame.spread**2)
+    middle = special.psi(b) - special.psi(component[1])
+    # the sum of both centres is that of the components
+    upper = _on_lattice(a, component[0] - a, middle, step, len(z))
+    lower = _on_lattice(b, component[1] - b, middle, step, len(z))
+    size = upper.shape[1]
+    probability = np.zeros((len(a), 2 * size - 1))
+    for j in range(size):  # each point of -log T, with all of log S
+        probability[:, j : j + size] += upper * lower[:, [size - 1 - j]]
+    begin = size - 1 - len(z) // 2
+    weight = probability[:, begin : begin + len(z)]
+    weight[:, 0] += probability[:, :begin].sum(axis=1)
+    weight[:, -1] += probability[:, begin + len(z) :].sum(axis=1)
+    return weight
+
+
+def _on_lattice(
+    a: Floats, b: Floats, centre: Floats, step: Floats, reach: int
+) -> Floats:
+    """Probabilities (n, 2 reach + 1) of log S, S ~ Beta(a, b), on a lattice around a centre."""
+    edges = centre[:, None] + step[:, None] * (np.arange(-reach, reach) + 0.5)
+    b = np.maximum(
+        b, 1e-300
+    )  # of a component wider than the Beta: the limit, in which S is 1
+    below = special.betainc(a[:, None], b[:, None], np.exp(np.minimum(edges, 0.0)))
+    return np.diff(below, axis=1, prepend=0.0, append=1.0)

@@ -1,0 +1,393 @@
+"""The base of outcomes: roles of columns, sums, words, and functions without priors of theta."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+
+from .._lib.arrays import Bools, Floats, Ints
+from .._lib.errors import StatisticsError
+from .rows import Columns, Pair
+from .scales import EXACT_COUNTS, LINEAR, LOG, STEPS, Bounds, Cell, Scale
+
+PART_KEYS = ("group", "fold", "bin")
+SCORES = ("score_min", "score_max", *LINEAR.sums, *LOG.sums)
+_ALIKE = 3.0  # scores within this factor of the outcomes count as estimates of theta
+# of Newton's method for regressions
+_MOST_STEPS = 100
+_DAMPING = 1e-9
+_SCORE_BOUNDS = Bounds("scores must be finite numbers")
+
+
+@dataclass(frozen=True)
+class Validity:
+    """Rules for valid items of one kind."""
+
+    outcome: Bounds
+    size: Bounds
+    # f(y, x), true if outcome and size exclude each other, in operators for arrays and for columns
+    # of engines
+    conflict: Callable[[Any, Any], Any] | None = None
+    conflict_words: str = ""  # such an outcome; {size} is the size's column
+    score: Bounds = _SCORE_BOUNDS
+
+    def are_valid(self, score: Floats, outcome: Floats, size: Floats) -> bool:
+        """Return True if all items (at least one) are valid."""
+        pairs = ((self.score, score), (self.outcome, outcome), (self.size, size))
+        return all(bounds.hold(numbers) for bounds, numbers in pairs) and not (
+            self.conflict and np.any(self.conflict(outcome, size))
+        )
+
+
+class Sum(NamedTuple):
+    """Summand of a column: y^outcome x^size (x - y)^complement, y log x, or 1 where y exceeds x."""
+
+    outcome: int
+    size: int
+    form: Literal["power", "log", "above"] = "power"
+    complement: int = 0
+
+
+_SUMS = {
+    "sum_s2": Sum(0, 1),
+    "sum_y_log_N": Sum(1, 0, "log"),
+    "above": Sum(1, 0, "above"),
+}
+
+
+def sum_of(name: str) -> Sum | None:
+    """Summand of a column by its name, such as "sum_yN2"; None for columns of scores alone."""
+    if not (product := re.fullmatch(r"sum_((?:[yNwz]\d?)+)", name)):
+        return _SUMS.get(name)
+    powers = {
+        letter: int(digit or 1) for letter, digit in re.findall(r"(.)(\d?)", product[1])
+    }
+    size = powers.get("N", 0) + powers.get("w", 0)
+    return Sum(powers.get("y", 0), size, complement=powers.get("z", 0))
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """One table of sums."""
+
+    keys: tuple[str, ...]  # columns of keys, unique to a row
+    reals: tuple[str, ...]  # real sums (score_min and score_max are extremes)
+    cells: Mapping[str, Cell]  # cells that identify rows, by column of keys
+
+    @classmethod
+    def part(cls, *reals: str) -> "Table":
+        """Sums of whole bins."""
+        return cls(PART_KEYS, reals, {})
+
+    @classmethod
+    def margin(cls, cell: Cell, *reals: str) -> "Table":
+        """Sums by cells of one role."""
+        return cls((*PART_KEYS, "cell"), reals, {"cell": cell})
+
+    @classmethod
+    def joint(cls, *cells: Cell, reals: Sequence[str]) -> "Table":
+        """Sums by cells of all roles together."""
+        by_name = {cell.name: cell for cell in cells}
+        return cls(("group", "bin", *by_name), tuple(dict.fromkeys(reals)), by_name)
+
+
+@dataclass(frozen=True)
+class Words:
+    """Words for one kind in checks, pictures and the report."""
+
+    items: str  # items: "counts in exposures"
+    outcome: str  # one outcome and several: "count", "counts"
+    outcomes: str
+    size: str  # what determines an outcome's precision: "exposure", "noise sd"
+    sizes: str
+    theta: str  # an item's theta: "rate"
+    estimate: str  # an item's outcome as an estimate of its theta: "own rate"
+    unit: str  # of theta, with placeholders for the columns {outcome} and {size}
+    text: str  # an item's outcome, as the second half of a sentence
+    further: str  # one further observation, with its {amount} and {size}
+    worth: str  # heading for the items whose further observation is worth most
+    events: str  # name of unnamed outcomes in units and totals
+    noise: str  # noise of outcomes about theta
+    leak: str  # meaning of too little variation of outcomes around scores, {z}
+    doubt: str = ""  # what doubts about the noise mean; intervals are off by {width}
+    unfit: str = "an event"  # what a bin without an estimate lacks
+
+
+class Outcome(ABC):
+    """One kind of outcome `y` of items of sizes (n,).
+
+    Attributes and bodies of methods are those of counts and successes, unless a kind has others.
+    """
+
+    kind: str
+    observed: str  # role of the outcome
+    size: str  # role of the size
+    theta: Scale  # on which theta and its mean are compared, averaged and banded
+    words: Words
+    validity: Validity
+    tables: ClassVar[
+        Mapping[str, Table]
+    ]  # first "part", last "joint", which is optional
+    whole: bool = True  # outcomes are whole numbers: predictive cdfs have steps
+    positive: bool = True  # theta is positive, with logarithmic curves and pictures
+    relative: bool = False  # the spread of theta is reported as a share of its mean
+    direct: bool = False  # an outcome is itself the estimate of theta
+    # a larger size is more informative, and means are over units of size
+    sizes_add: bool = True
+    size_power: int = 1  # of the size in sums: N of counts, s^2 of values
+    # columns of whole numbers of every table
+    integers: tuple[str, ...] = ("n", "sum_y")
+    # widths of cells; statistics with other cells cannot be added
+    grid: str = f"counts exact below {EXACT_COUNTS}, {1 << STEPS} cells an octave"
+    # default size of an outcome; None if it must be given
+    usual_size: float | None = 1.0
+    no_information: float = 0.0  # size of an uninformative outcome
+    ends: tuple[float, ...] = ()  # scores that are atoms however few items have them
+    # summary of checks: number of outcomes that are 0
+    zeros: str = ""
+    # of the coefficients of regressions: longest step, and farthest position of theta
+    longest: float = 1.0
+    farthest: float = 300.0
+
+    # --- columns
+
+    @property
+    def dtype(self) -> type[np.number[Any]]:
+        """Data type of outcomes."""
+        return np.int64 if self.whole else np.float64
+
+    @property
+    def bounds(self) -> dict[str, Bounds]:
+        """Bounds of numbers by role."""
+        rule = self.validity
+        return {"score": rule.score, self.observed: rule.outcome, self.size: rule.size}
+
+    @property
+    def margins(self) -> tuple[str, ...]:
+        """Names of the tables of cells that are always kept."""
+        return tuple(self.tables)[1:-1]
+
+    def sums(self, name: str) -> tuple[str, ...]:
+        """Columns of a table without keys: whole numbers, then real sums."""
+        return (*self.integers, *self.tables[name].reals)
+
+    def columns(self, name: str) -> tuple[str, ...]:
+        """Every column of a table: keys, whole numbers, real sums."""
+        return (*self.tables[name].keys, *self.sums(name))
+
+    def reals(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Real sums of some tables, each once."""
+        reals = (real for name in names for real in self.tables[name].reals)
+        return tuple(dict.fromkeys(reals))
+
+    def check_table(self, name: str) -> None:
+        """Refuse a name that is not a table of this kind."""
+        if not isinstance(name, str) or name not in self.tables:
+            known = ", ".join(map(repr, self.tables))
+            raise StatisticsError(
+                f"statistics of {self.kind} items have no table {name!r}, but {known}"
+            )
+
+    # --- sums
+
+    @abstractmethod
+    def describe(self, n: int, sums: Mapping[str, Any]) -> str:
+        """Items and totals of columns, in words."""
+
+    def of_bins(self, sums: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Size and outcome that represent each bin, from the table "part"."""
+        return sums["sum_N"], sums["sum_y"]
+
+    def mean_size(self, sums: Columns) -> Floats:
+        """Size of a typical item of rows of the table of sizes, or of joint cells."""
+        return np.asarray(sums["sum_N"] / sums["n"])
+
+    def exposure_means(self, sums: Columns) -> tuple[Floats, Floats, Floats]:
+        """Outcome and size averaged over units of exposure, and the exposure, of rows of sums."""
+        total = sums["sum_N"]
+        divisor = np.where(total > 0, total, 1.0)
+        return sums["sum_yN"] / divisor, sums["sum_N2"] / divisor, total
+
+    def cell_range(self, cells: Columns) -> Pair:
+        """Smallest and largest outcome of joint cells."""
+        low, high = uniform_range(cells)
+        low = np.maximum(np.floor(low + 0.5), 0.0)
+        return low, np.maximum(np.ceil(high - 0.5), low)
+
+    @abstractmethod
+    def excess_squares(
+        self, groups: Columns, part: Any
+    ) -> tuple[Bools, Floats, Floats, Floats]:
+        """Mask of groups of items; their squared residuals less noise, with variance and noise."""
+
+    # --- doubts about the noise
+
+    def doubt(self, table: Callable[[str], Columns]) -> str:
+        """Describe the evidence in tables of sums against this kind's noise; empty if none."""
+        return ""
+
+    def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
+        """Return True if outcomes (`tight` or not) and sizes speak against this noise."""
+        return False
+
+    def other_width(
+        self, y: Floats, size: Floats, mean: Floats, variance: Floats
+    ) -> Floats:
+        """Relative widths of intervals under the other noise, given moments of theta, (n,)."""
+        return np.ones_like(mean)
+
+    # --- outcomes given theta
+
+    @abstractmethod
+    def log_likelihood(self, y: Floats, size: Floats, theta: Floats) -> Floats:
+        """Log probability (density) of outcomes, (n,), in nats."""
+
+    def loss(self, y: Floats, size: Floats, theta: Floats) -> Floats:
+        """Denominator of percentage gains in log likelihood, (n,), >= 0."""
+        return -self.log_likelihood(y, size, theta)
+
+    @abstractmethod
+    def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
+        """A random part of each outcome, and its size; `remainder` is independent of it."""
+
+    def remainder(self, y: Any, size: Any, held: Pair, fraction: float) -> Pair:
+        """The rest of each outcome after thinning, and its size."""
+        return y - held[0], size - held[1]
+
+    # --- estimates of theta from outcomes alone
+
+    def estimate(self, y: Floats, size: Floats) -> Floats:
+        """Each item's own estimate of theta; NaN without information."""
+        return rate_of(y, size)
+
+    @abstractmethod
+    def pooled_estimates(
+        self, y: Floats, size: Floats, items: Floats, group: Ints
+    ) -> Pair:
+        """Estimates of theta, and their errors from noise alone, by group of bins of items."""
+
+    def reads_theta(self, score: Floats, outcome: Floats, size: Floats) -> bool:
+        """Return True if scores of bins are estimates of a positive theta, within a factor of 3."""
+        scale = self.theta
+        if not self.positive or score.min() < scale.low or score.max() > scale.high:
+            return False
+        mean = scale.position((score * size).sum() / size.sum())
+        estimate = scale.position(outcome.sum() / size.sum())
+        alike = abs(mean - estimate) < np.log(_ALIKE)
+        return bool(np.isfinite(mean + estimate) and alike)
+
+    def wrong_scores(self, score: Floats, y: Floats) -> Bools:
+        """Mask of scores that cannot be estimates of theta, given the outcomes."""
+        low = self.theta.low
+        high = self.theta.high
+        return (score < low) | (score > high) | ((score == low) & (y > 0))
+
+    # --- outcomes given the first two moments of theta
+
+    @abstractmethod
+    def noise(self, mean: Floats, variance: Any = 0.0) -> Floats:
+        """Expected variance of an outcome of size 1 about theta, from the moments of theta."""
+
+    @property
+    def summaries(self) -> Mapping[str, Callable[..., Floats]]:
+        """Summaries of items to compare with replicates, by name: (y, size, mean, variance)."""
+        zeros = {self.zeros: lambda y, *_: (y == 0).sum(axis=-1)} if self.zeros else {}
+        return {"dispersion": self.scatter, **zeros}
+
+    def scatter(
+        self, y: Floats, size: Floats, mean: Floats, variance: Floats
+    ) -> Floats:
+        """Sum over items of squared residuals, weighted to measure a common factor on variance."""
+        # residuals^2 over kappa_4 + 2 Var(y)^2 in units of Var(y) = expected (1 + extra)
+        unit = self.noise(mean)
+        noise = self.noise(mean, variance)
+        extra = np.maximum((noise - unit + size * variance) / unit, 0.0)
+        weight = 1.0 + 6.0 * extra * (1.0 + extra) + 2.0 * size * unit * (1.0 + extra)
+        return np.asarray(((y - size * mean) ** 2 / weight).sum(axis=-1))
+
+    def response(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
+        """Derivative of the posterior mean in the outcome's own estimate of theta."""
+        return size * variance / np.maximum(self.noise(mean, variance), 1e-300)
+
+    @abstractmethod
+    def contrast(
+        self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
+    ) -> Pair:
+        """Outcomes less their prediction from fresh ones of the same items, and weights."""
+
+    # --- calibration of the score
+
+    def pooled_rate(self, total: float, weight: float) -> float:
+        """Mean outcome; half an event stands for none, for which a likelihood would be 0."""
+        low = self.theta.low * weight + 0.5
+        high = self.theta.high * weight - 0.5
+        return min(max(total, low), high) / weight
+
+    def weighted(self, y: Floats, size: Floats) -> Pair:
+        """Weights, and outcomes times their weights: the ratio estimates theta."""
+        return size, y
+
+    def expected(self, predictor: Floats) -> Pair:
+        """Theta at positions on the scale of theta, and its derivative."""
+        theta = self.theta.score(np.clip(predictor, -self.farthest, self.farthest))
+        return theta, self.noise(theta)
+
+    def regression(
+        self, x: Floats, weight: Floats, total: Floats, penalty: float = 0.0
+    ) -> Floats:
+        """Coefficients (1 + k,) of a ridge-penalised generalised linear model on x."""
+        design = np.column_stack([np.ones(len(x)), x])
+        ridge = np.append(0.0, np.full(design.shape[1] - 1, penalty))
+        coefficients = np.zeros(design.shape[1])
+        pooled = self.pooled_rate(float(total.sum()), float(weight.sum()))
+        coefficients[0] = self.theta.position(pooled)
+        for _ in range(_MOST_STEPS):
+            theta, slope = self.expected(design @ coefficients)
+            information = (design.T * (weight * slope)) @ design + np.diag(ridge)
+            damping = _DAMPING * np.trace(information) * np.eye(len(ridge))
+            pull = design.T @ (total - weight * theta) - ridge * coefficients
+            step = np.linalg.solve(information + damping, pull)
+            coefficients += np.clip(step, -self.longest, self.longest)
+            if np.abs(step).max() < 1e-9 * (1.0 + np.abs(coefficients).max()):
+                break
+        return coefficients
+
+    def line(self, score: Floats, y: Floats, size: Floats) -> tuple[Floats, float]:
+        """Log likelihood, (n,), and slope of a straight-line calibration of scores."""
+        x = self.theta.position(score) if self.theta.holds(score).all() else score
+        sd = float(x.std()) or 1.0
+        standard = (x - x.mean()) / sd
+        level, slope = self.regression(standard, *self.weighted(y, size))
+        theta, _ = self.expected(level + slope * standard)
+        return self.log_likelihood(y, size, theta), float(slope) / sd
+
+
+def uniform_range(cells: Columns) -> Pair:
+    """Ends of uniform distributions with the cells' means and variances."""
+    n = cells["n"]
+    mean = cells["sum_y"] / n
+    square = cells["sum_y2"] / n
+    variance = square - mean**2
+    # a variance below the rounding of the sums is 0
+    varies = (n > 1) & (variance > 1e-12 * square)
+    reach = np.sqrt(3.0 * np.where(varies, variance, 0.0))
+    return mean - reach, mean + reach
+
+
+def rate_of(y: Floats, size: Floats) -> Floats:
+    """Outcomes over sizes, NaN without a size."""
+    return np.divide(y, size, out=np.full(len(y), np.nan), where=size > 0)
+
+
+def residual_squares(
+    groups: Columns, known: Bools
+) -> tuple[Floats, tuple[Floats, ...]]:
+    """Squared residuals from the rates of groups, and their n, sums of x, x^2, y, and rate."""
+    names = ("n", "sum_N", "sum_N2", "sum_y", "sum_yN", "sum_y2")
+    n, x1, x2, y1, xy, y2 = (groups[name][known] for name in names)
+    rate = y1 / x1
+    return y2 - 2.0 * rate * xy + rate**2 * x2, (n, x1, x2, y1, rate)

@@ -1,0 +1,1 @@
+"""Fits: draws of the curves, configuration and status; what later packages read."""

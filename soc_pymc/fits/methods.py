@@ -1,0 +1,30 @@
+"""The base of all methods of inference."""
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from ..data.statistics import Statistics
+    from ..families.priors import Prior
+
+type Verdict = dict[str, Any]
+"""The fields of a `Status` except for the seconds."""
+
+
+class Method(ABC):
+    """A configuration of inference that finds a fit's draws."""
+
+    @abstractmethod
+    def run(
+        self,
+        stats: "Statistics",
+        prior: "Prior",
+        model: Any,
+        progress: bool | None,
+    ) -> "tuple[xr.DataTree, Verdict]":
+        """Return the fit's `DataTree`, and how far it can be trusted.
+
+        `model` is None, or the prior's `pymc.Model` with further terms.
+        """

@@ -1,0 +1,1 @@
+"""The paper's method: Muralidharan and Najmi, "Second Order Calibration", Section 3."""

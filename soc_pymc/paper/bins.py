@@ -1,0 +1,187 @@
+"""A prior for each bin: by maximum likelihood, and mixtures around it by EM."""
+
+import numpy as np
+from scipy import special
+from scipy.optimize import elementwise
+
+from .._lib.arrays import Bools, Floats, Ints
+from .._lib.threads import ordered_map
+from .._model.interpreter import exact_slopes
+from .._model.mixture_cells import cell_points
+from ..families.family import Family
+from ..families.mixtures import WIDTH
+from ..families.rows import Columns, RowSums
+from .smoothing import Pair, Parts
+
+# dispersions that are tried, relative to the overall level; at the first the variance is 0
+_GRID = np.array(
+    [-50.0, -24.0, -18.0, -12.0, -8.0, -5.0, -3.0, -1.5, 0.0, 2.0, 5.0, 10.0]
+)
+# dispersion that stands for variance 0, relative to the level
+_LOG_SMALL = float(np.log(1e-12))
+# difference for slopes, and last step, in units of the location
+_STEP = 1e-3
+_STOP = 1e-9
+# Newton steps: from the level, near, at the end
+_FIRST_STEPS = 60
+_STEPS = 2
+_LAST_STEPS = 6
+_ROUNDING = 1e-12
+# components of mixtures, which are flat if this many sds apart
+_NUMBER = 100
+_FLAT = 1.2
+_LEAST_WEIGHT = 1e-3  # in sum at the start, because EM cannot raise a weight of 0
+# nats of the last cycle of EM
+_GAIN = 0.002
+_MOST_CYCLES = 2000
+
+
+def maximise(family: Family, data: RowSums) -> tuple[Floats, Floats, Floats, Bools]:
+    """Both curves at the maximum, NaN without one, its log, and True where the variance is 0."""
+    rows, (level, centre) = np.flatnonzero(data.can_fit), data.level()
+    unit = float(family.unit(np.array(centre)))
+    all_rows = np.arange(len(rows))
+    mean = np.full(len(rows), level)
+    grid = centre + _GRID
+    profiles: list[tuple[Floats, Floats, Floats]] = []
+    for dispersion in grid:
+        curve = np.full(len(rows), dispersion)
+        steps = _STEPS if profiles else _FIRST_STEPS
+        profiles.append(_profile(data, rows, mean, curve, unit, steps))
+        mean = profiles[-1][0]
+    means, values, slopes = np.swapaxes(profiles, 0, 1)
+    best = values.argmax(axis=0)
+    mean = means[best, all_rows]
+    dispersion = grid[best]
+    low = best - (slopes[best, all_rows] <= 0)  # otherwise the best one is at an end
+    inside = np.flatnonzero((low >= 0) & (low < len(grid) - 1))
+
+    def slope(dispersion: Floats, row: Ints) -> Floats:
+        mean[row], _, slopes = _profile(
+            data, rows[row], mean[row], dispersion, unit, _STEPS
+        )
+        return slopes
+
+    root = elementwise.find_root(
+        slope, (grid[low[inside]], grid[low[inside] + 1]), args=(inside,)
+    )
+    dispersion[inside] = root.x
+    mean, value, _ = _profile(data, rows, mean, dispersion, unit, _LAST_STEPS)
+    positive = (slopes[0] > 0) | (value - values[0] > _ROUNDING * np.abs(value))
+    positive &= dispersion > centre + _LOG_SMALL
+    at_floor = means[0], np.full(len(rows), centre + _LOG_SMALL), values[0]
+    estimates = np.where(positive, (mean, dispersion, value), at_floor)
+    converged = np.isfinite(estimates).all(axis=0)
+    converged[inside] &= root.success | ~positive[inside]
+    by_bin = np.full((3, len(data.can_fit)), np.nan)
+    at_zero = np.zeros_like(data.can_fit)
+    by_bin[:, rows] = np.where(converged, estimates, np.nan)
+    at_zero[rows] = converged & ~positive
+    return by_bin[0], by_bin[1], by_bin[2], at_zero
+
+
+def _profile(
+    data: RowSums,
+    rows: Ints,
+    location: Floats,
+    dispersion: Floats,
+    unit: float,
+    steps: int,
+) -> tuple[Floats, Floats, Floats]:
+    """Best first curve of rows at a second one, log marginal there, and its slope in the second."""
+    step = _STEP * unit
+    for _ in range(steps):
+        pair = np.stack([location, location + step]), np.stack([dispersion, dispersion])
+        slope, ahead = exact_slopes(data, *pair, rows)[1]
+        with np.errstate(
+            divide="ignore", invalid="ignore"
+        ):  # NaN on a flat likelihood: no step
+            move = np.nan_to_num(step * slope / (slope - ahead))
+        move = np.clip(move, -data.reach, data.reach)
+        location = location + move
+        if (np.abs(move) < _STOP * unit).all():
+            break
+    value, _, slope = exact_slopes(data, location[None], dispersion[None], rows)[:, 0]
+    return location, value, slope
+
+
+# --- mixtures -------------------------------------------------------------------------------------
+
+
+def search(
+    family: Family, cells: Columns, bins: Ints, curves: Pair
+) -> tuple[Parts, Floats, Bools]:
+    """Mixtures of bins around conjugate priors, their log likelihoods, and whether EM ended."""
+    z = np.linspace(*family.component_ends, _NUMBER)
+    order = np.argsort(cells["bin"])
+    low, high = (
+        np.searchsorted(cells["bin"][order], bins, side=s) for s in ("left", "right")
+    )
+    if (
+        family.has_log_moments
+    ):  # as for the lognormal: a Gamma's lower tail may be very long
+        variance = np.log1p(np.exp(curves[1]))
+        location = curves[0] - 0.5 * variance
+        spread = np.sqrt(variance)
+    else:
+        base = family.frame(*curves)
+        location = base.centre
+        spread = base.spread
+    places = location[:, None] + spread[:, None] * z
+    sds = np.repeat(
+        max(WIDTH, float(z[1] - z[0]) / _FLAT) * spread[:, None], len(z), axis=1
+    )
+    start = special.softmax(-0.5 * z**2) + _LEAST_WEIGHT / len(z)
+
+    def search_bin(k: int) -> tuple[Floats, float, bool]:
+        cells_of_bin = {
+            name: values[order[low[k] : high[k]]] for name, values in cells.items()
+        }
+        variance = np.full(high[k] - low[k], sds[k, 0] ** 2)
+        cell, (y, size), items = cell_points(family, cells_of_bin, variance)
+        centres = np.broadcast_to(places[k], (len(items), len(z)))
+        theta = family.component_parameters(centres, variance[cell, None])
+        log_density = family.log_marginal(y[:, None], size[:, None], *theta)
+        top = log_density.max(axis=1)
+        weight, value, ended = fixed_weights(
+            np.exp(log_density - top[:, None]), items, start
+        )
+        return weight, value + float(items @ top), ended
+
+    results = ordered_map(search_bin, range(len(bins)))
+    weight, value, ended = map(np.array, zip(*results, strict=True))
+    return (weight, places, sds), value, ended
+
+
+def fixed_weights(
+    density: Floats, items: Floats, start: Floats
+) -> tuple[Floats, float, bool]:
+    """Weights that maximise sum n log(density @ weight), that value, and whether EM ended."""
+
+    def step(weight: Floats) -> tuple[Floats, float]:
+        mixed = density @ weight
+        return weight * (density.T @ (items / mixed)) / items.sum(), float(
+            items @ np.log(mixed)
+        )
+
+    weight = start / start.sum()
+    before = -np.inf
+    for _ in range(
+        _MOST_CYCLES
+    ):  # SQUAREM: two steps of EM, and an extrapolation if it gains
+        once, value = step(weight)
+        if value - before < _GAIN:
+            return weight, value, True
+        twice, value_once = step(once)
+        change = once - weight
+        bend = twice - 2.0 * once + weight
+        before = value
+        length = max(
+            np.linalg.norm(change) / max(float(np.linalg.norm(bend)), 1e-300), 1.0
+        )
+        leap = np.maximum(
+            weight + 2.0 * length * change + length**2 * bend, 1e-3 * twice
+        )
+        landed, leap_value = step(leap / leap.sum())
+        weight = landed if leap_value >= value_once else twice
+    return weight, before, False

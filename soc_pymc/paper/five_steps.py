@@ -1,0 +1,198 @@
+"""Five steps: bins, a prior for each, smoothing over the bins, and the resulting fit."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+
+from .._lib.arguments import OneOf, convert_fields
+from .._lib.arrays import Bools, Floats, Ints
+from .._lib.errors import FitError
+from .._lib.progress import phase
+from .._lib.reprs import short
+from .._model.pilot import check_joint_cells
+from .._model.rows import positions, rows_of
+from .._model.splines import Axis
+from .._model.terms import axis_of
+from ..data.statistics import Statistics
+from ..families import FAMILIES
+from ..families.family import Family
+from ..families.poisson import moments_of_log
+from ..families.priors import COMPONENTS, Prior, Spline
+from ..families.rows import RowSums
+from ..fits.methods import Method, Verdict
+from ..inference.density import SAMPLED
+from ..inference.fit_tree import bin_table
+from .smoothing import Parts, Smoothing, mixture_curves, place_moments, smooth_mixtures
+
+_KNOTS = "mean_knot", "variance_knot"
+_ESTIMATES = ("mean", "variance", "log_likelihood", "mean_log", "variance_log")
+# dispersion where EM begins, relative to the level
+_NARROWEST = 2.0 * float(np.log(1e-3))
+
+
+@dataclass(frozen=True)
+class FiveSteps(Method):
+    """The paper's method: each bin's prior by maximum likelihood, then smoothed over the bins.
+
+    The result is one draw, so bands have no width. Of a prior, only the scales of the curves and
+    ``monotone`` are used; groups are pooled, with ``groups=False``.
+
+    Parameters
+    ----------
+    moments
+        Moments that are smoothed: ``"plain"``, E(theta | t) and Var(theta | t) (for counts, log
+        E(theta | t) and the squared coefficient of variation); or ``"log"``, E(log theta | t) and
+        Var(log theta | t), as in Section 5.1 of Muralidharan and Najmi, "Second Order Calibration",
+        for counts in bins with hundreds of events: with few these moments are mostly noise.
+
+    Examples
+    --------
+    >>> FiveSteps(moments="log").moments
+    'log'
+    """
+
+    moments: str = "plain"
+
+    def __post_init__(self) -> None:
+        convert_fields(self, moments=OneOf("log", "plain"))
+
+    def run(
+        self,
+        stats: Statistics,
+        prior: Prior,
+        model: object,
+        progress: bool | None,
+    ) -> tuple[xr.DataTree, Verdict]:
+        """Return one draw of the curves, with the estimates of the bins."""
+        if model is not None:
+            raise FitError(
+                "soc.FiveSteps() fits each bin by itself: leave model= out, or use soc.VI()"
+            )
+        with phase("fit: five steps", enabled=progress):
+            _check(stats, prior, self)
+            return _fitted(stats, prior, self)
+
+
+def _fitted(
+    stats: Statistics, prior: Prior, method: FiveSteps
+) -> tuple[xr.DataTree, Verdict]:
+    from .bins import maximise, search  # which load PyMC
+
+    family = FAMILIES[prior.family]
+    rows, data = rows_of(stats, family, most_bins=stats.bins)
+    data.refuse_mean_only("soc.FiveSteps()")
+    axes = [axis_of(x, stats, rows.items) for x in (prior.mean, prior.variance)]
+    on_axes = [positions(axis, rows)[0] for axis in axes]
+    smoothing = Smoothing(axes, on_axes, rows.n, data.information)
+    location, dispersion, value, at_zero = maximise(family, data)
+    notes = _notes(family, data, location, at_zero)
+    failed = data.can_fit & np.isnan(location)
+    parts: Parts | tuple[()] = ()
+    if prior.mixture:
+        # EM begins at smooth curves, because estimates of single bins are noisy
+        smooth = smoothing.at_bins(smoothing(location, dispersion, "plain"))
+        least = data.level()[1] + _NARROWEST
+        start = smooth[0], np.maximum(smooth[1], least)
+        parts, value, ended = search(family, stats.cells("joint"), rows.bin, start)
+        notes = [*notes, f"{int(ended.sum()):,} bins by EM"]
+        failed = ~ended
+        location, spread = mixture_curves(family, *parts)
+        logs = place_moments(*parts) if family.has_log_moments else ()
+        curves, parts = smooth_mixtures(
+            family, smoothing, parts, method.moments, prior.monotone
+        )
+    else:
+        curves = smoothing(location, dispersion, method.moments, prior.monotone)
+        spread = np.where(at_zero, 0.0, np.exp(dispersion))
+        logs = moments_of_log(location, dispersion) if family.has_log_moments else ()
+    reason = ", ".join([*notes, "smoothed"])
+    number = int(failed.sum())
+    if number:
+        reason += f"; the search failed in {number:,} bins: use fewer bins, or soc.VI()"
+    posterior = xr.Dataset(coords={name: [0] for name in SAMPLED})
+    for name, dim, (knots, curve) in zip(
+        prior.curve_names, _KNOTS, curves, strict=True
+    ):
+        posterior[name] = xr.DataArray(curve[None, None], {dim: knots}, (*SAMPLED, dim))
+    for name, part in zip(COMPONENTS, parts, strict=False):
+        posterior[name] = (*SAMPLED, "bin", "component"), part[None, None]
+    estimates = (*family.natural_moments(location, spread), value, *logs)
+    tree = _tree(stats, axes, rows.bin, posterior, estimates)
+    return tree, {"converged": not number, "reason": reason}
+
+
+def _tree(
+    stats: Statistics,
+    axes: Sequence[Axis],
+    occupied: Ints,
+    posterior: xr.Dataset,
+    estimates: Sequence[Floats],
+) -> xr.DataTree:
+    """The fit's `DataTree`, from the curves and the estimates of occupied bins."""
+    constant, observed = bin_table(stats, axes)
+    # an empty bin belongs to its nearer neighbour
+    constant["edge"] = "edge", stats.edges[(occupied[:-1] + occupied[1:] - 1) // 2]
+    per_bin = constant[["n_items"]]
+    for name, values in zip(_ESTIMATES, estimates, strict=False):
+        per_bin[name] = "bin", values
+    groups = {
+        "posterior": posterior,
+        "observed_data": observed,
+        "constant_data": constant,
+    }
+    tree = xr.DataTree.from_dict({**groups, "per_bin": per_bin})
+    tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}
+    return tree
+
+
+def _notes(
+    family: Family, data: RowSums, location: Floats, at_zero: Bools
+) -> list[str]:
+    """Numbers of bins for the status, or an error if none could be fitted."""
+    unfit = int((~data.can_fit).sum())
+    lacks = f"without {family.outcome.words.unfit}"
+    fitted = int(np.isfinite(location).sum())
+    zeros = int(at_zero.sum())
+    if not fitted:
+        raise FitError(
+            f"none of the {len(location):,} bins could be fitted ({unfit:,} {lacks}): five "
+            "steps estimate each bin by itself, so use fewer bins, or soc.VI()"
+        )
+    notes = {
+        f"{fitted:,} bins by maximum likelihood": fitted,
+        f"{zeros:,} at variance 0": zeros,
+        f"{unfit:,} more {lacks} left to their neighbours": unfit,
+    }
+    return [note for note, number in notes.items() if number]
+
+
+def _check(stats: Statistics, prior: Prior, method: FiveSteps) -> None:
+    """Refuse options that five steps cannot use."""
+    name = type(prior).__name__
+    log = method.moments == "log"
+    usable = type(prior)(
+        mean=Spline(scale=prior.mean.scale),
+        variance=Spline(scale=prior.variance.scale),
+        monotone=prior.monotone,
+        groups=prior.groups,
+    )
+    refusals = {
+        f"five steps read only scale= and monotone= of a prior, and cannot use soc.{short(prior)}: "
+        "leave the rest out, or use soc.VI()": prior != usable,
+        f"FiveSteps fits one curve for all items, and the statistics have {len(stats.groups):,} "
+        f"groups: use method=soc.VI() for groups, pool them with soc.{name}(groups=False), or fit "
+        "each group by itself": prior.groups and stats.groups,
+        f'soc.{name}() has no moments of log theta: use moments="plain"': (
+            log and not FAMILIES[prior.family].has_log_moments
+        ),
+        f'soc.{name}() cannot be made monotone with moments="log": use moments="plain"': (
+            log and prior.mixture and prior.monotone
+        ),
+    }
+    for message, refused in refusals.items():
+        if refused:
+            raise FitError(message)
+    if prior.mixture:
+        check_joint_cells(stats, f"soc.{name}")

@@ -1,0 +1,239 @@
+"""Smooth curves through the estimates of bins, and mixtures of bins that agree with them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy import linalg, optimize, special
+from scipy.optimize import elementwise
+
+from .._lib.arrays import Floats, Ints
+from .._model.monotone import project_monotone
+from .._model.splines import Axis, natural_spline, place_knots, roughness, spline_matrix
+from ..families.family import Family
+from ..families.poisson import match_gammas, moments_of_log
+
+Pair = tuple[Floats, Floats]
+# of components: weights, and means and sds of log theta, logit theta or theta, each (bins, R)
+Parts = tuple[Floats, Floats, Floats]
+
+# of a smoothing spline; with more bins it is a regression spline at quantiles
+_MOST_KNOTS = 100
+_ROUNDS = 4  # iterations of weights at the curves and curves with these weights
+_LEAST = 0.01  # as a share of the average spread, because a smooth curve of variances may cross 0
+# error of a curve stored as a spline, and its most knots
+_CLOSE = 1e-4
+_MOST_STORED = 400
+_MULTIPLES = 121  # smoothing parameters tried before refinement of the best
+_RIDGE = 1e-9
+_SPLINE_RIDGE = 1e-10
+# largest logarithm of a stretch, and moves of Betas to a mean
+_LONGEST = 3.0
+_SHIFTS = 8
+
+
+def _log_precision(
+    location: Floats, dispersion: Floats, of_mean: Floats, of_cv2: Floats
+) -> Pair:
+    """Delta method: E and Var(log theta) have these slopes in log cv2, at shape 1/cv2."""
+    shape = np.exp(-dispersion)
+    of_level = 1.0 - shape * special.polygamma(1, shape)
+    of_spread = -shape * special.polygamma(2, shape)
+    return 1.0 / (1.0 / of_mean + of_level**2 / of_cv2), of_cv2 / of_spread**2
+
+
+# Moments that are smoothed: those of both curves, both curves of moments, and the precisions of
+# moments from both curves and the information of both. Plain ones are E(theta | t) and
+# Var(theta | t), of counts log E(theta | t) and the squared cv; the others are those of log theta
+_MOMENTS: Mapping[
+    str, tuple[Callable[..., Pair], Callable[..., Pair], Callable[..., Pair]]
+] = {
+    "plain": (
+        lambda m, c: (m, np.exp(c)),
+        lambda level, spread: (level, np.log(spread)),
+        lambda m, c, of_mean, of_variance: (of_mean, of_variance * np.exp(-2.0 * c)),
+    ),
+    "log": (moments_of_log, match_gammas, _log_precision),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Smoothing:
+    """Smoothing splines through the moments of bins."""
+
+    axes: Sequence[Axis]  # of both curves
+    positions: Sequence[Floats]  # of the bins on both axes
+    items: Floats
+    information: Callable[[Floats, Floats], Pair]  # of the bins, at both curves
+
+    def __call__(
+        self, location: Floats, dispersion: Floats, moments: str, monotone: bool = False
+    ) -> tuple[Pair, Pair]:
+        """Knots and values of both curves through estimates, NaN in bins that were not fitted."""
+        fitted = np.flatnonzero(np.isfinite(location))
+        to_moments, to_curves, precision = _MOMENTS[moments]
+        targets = to_moments(location[fitted], dispersion[fitted])
+        weights = [self.items[fitted].astype(float)] * 2
+        inner = [u[fitted] for u in self.positions]
+        # bins that were not fitted may be far away
+        within = [np.clip(u, u[fitted].min(), u[fitted].max()) for u in self.positions]
+
+        def curves(mean: Floats, variance: Floats) -> Pair:
+            bounded = np.maximum(natural_spline(variance, *spread), least)
+            return to_curves(natural_spline(mean, *level), bounded)
+
+        # weights at the estimates would share their noise
+        for _ in range(_ROUNDS):
+            level, spread = map(smoothing_spline, inner, targets, weights)
+            least = _LEAST * float(np.average(targets[1], weights=weights[1]))
+            smooth = curves(*within)
+            information = [_positive(x[fitted]) for x in self.information(*smooth)]
+            weights = [
+                _positive(x)
+                for x in precision(*(x[fitted] for x in smooth), *information)
+            ]
+        axis, other_axis = self.axes
+        knots, mean = _as_spline(
+            lambda u: curves(u, other_axis(axis.inverse(u)))[0], level[0]
+        )
+        if monotone:
+            basis = spline_matrix(inner[0], knots)
+            metric = basis.T @ (weights[0][:, None] * basis)
+            metric += _RIDGE * np.trace(metric) * np.eye(len(metric))
+            mean = project_monotone(mean[None], knots, metric)[0]
+        return (knots, mean), _as_spline(
+            lambda u: curves(np.zeros(len(u)), u)[1], spread[0]
+        )
+
+    def at_bins(self, curves: tuple[Pair, Pair]) -> Pair:
+        """Both curves at the bins."""
+        location, dispersion = map(
+            natural_spline, self.positions, *zip(*curves, strict=True)
+        )
+        return location, dispersion
+
+
+def _positive(weight: Floats) -> Floats:
+    return np.maximum(weight, 1e-12 * weight.max())
+
+
+def _as_spline(exact: Callable[[Floats], Floats], knots: Floats) -> Pair:
+    """A curve as a spline with these knots, and more where it would be inaccurate."""
+    while True:
+        middle = 0.5 * (knots[1:] + knots[:-1])
+        values = exact(knots)
+        coarse = np.abs(natural_spline(middle, knots, values) - exact(middle)) > _CLOSE
+        if not coarse.any() or len(knots) + coarse.sum() > _MOST_STORED:
+            return knots, values
+        knots = np.sort(np.concatenate([knots, middle[coarse]]))
+
+
+def smoothing_spline(position: Floats, response: Floats, weight: Floats) -> Pair:
+    """Natural cubic smoothing spline through points, as knots and values.
+
+    It minimises weighted squares plus a multiple of the roughness (Green and Silverman 1994), which
+    maximises the restricted likelihood (Wood 2011). Two points make a line, one a constant.
+    """
+    knots = place_knots(position, np.ones(len(position)), _MOST_KNOTS)
+    basis = spline_matrix(position, knots)
+    w = weight / weight.mean()
+    gram = basis.T @ (w[:, None] * basis)
+    pull = basis.T @ (w * response)
+    if len(knots) < 3:
+        return knots, np.linalg.solve(gram, pull)
+    rough = roughness(knots) * (knots[-1] - knots[0]) ** 3
+    gram += _SPLINE_RIDGE * np.trace(gram) / np.trace(rough) * rough
+    penalty, basis = linalg.eigh(rough, gram)
+    penalty[:2] = 0.0  # constants and straight lines
+    z = basis.T @ pull
+    total = float(w @ response**2)
+    least = max(total - float(z @ z), 0.0) + 1e-14 * total + np.finfo(float).tiny
+    multiple = _best_multiple(penalty[2:], z[2:] ** 2, least, len(position))
+    return knots, basis @ (z / (1.0 + multiple * penalty))
+
+
+def _best_multiple(
+    penalty: Floats, squares: Floats, least: float, number: int
+) -> float:
+    """Smoothing parameter with the highest restricted likelihood."""
+
+    def criterion(log_multiple: Any) -> Any:
+        x = np.exp(log_multiple)[..., None] * penalty
+        sums = least + (x / (1.0 + x)) @ squares
+        return (number - 2) * np.log(sums) + np.log1p(1.0 / x).sum(axis=-1)
+
+    grid = np.linspace(
+        -np.log(penalty[-1]) - 7.0, -np.log(penalty[0]) + 14.0, _MULTIPLES
+    )
+    best = int(np.argmin(criterion(grid)))
+    ends = grid[max(best - 1, 0)], grid[min(best + 1, _MULTIPLES - 1)]
+    return float(
+        np.exp(optimize.minimize_scalar(criterion, bounds=ends, method="bounded").x)
+    )
+
+
+# --- mixtures -------------------------------------------------------------------------------------
+
+
+def smooth_mixtures(
+    family: Family, smoothing: Smoothing, parts: Parts, moments: str, monotone: bool
+) -> tuple[tuple[Pair, Pair], Parts]:
+    """Curves through the mixtures' moments, and components with the curves' moments at the bins."""
+    to_moments, to_curves, _ = _MOMENTS[moments]
+    moments_of = place_moments if moments == "log" else partial(mixture_curves, family)
+    curves = smoothing(*to_curves(*moments_of(*parts)), moments, monotone)
+    location, dispersion = smoothing.at_bins(curves)
+    weight, place, sd = adjusted(moments_of, parts, *to_moments(location, dispersion))
+    return curves, (weight, place - location[:, None], sd)
+
+
+def adjusted(
+    curves: Callable[..., Pair], parts: Parts, location: Floats, spread: Floats
+) -> Parts:
+    """Components moved and stretched until `curves` of them are these, each in its family."""
+    weight, place, sd = parts
+    centred = place - (weight * place).sum(axis=1, keepdims=True)
+    bins = np.arange(len(location))
+
+    def moved(log_stretch: Floats, row: Ints) -> Parts:
+        stretch = np.exp(log_stretch)[:, None]
+        gap = location[row]
+        places = centred[row] * stretch
+        sds = sd[row] * stretch
+        for _ in range(_SHIFTS):
+            places = places + gap[:, None]
+            gap = location[row] - curves(weight[row], places, sds)[0]
+        return weight[row], places, sds
+
+    def log_excess(log_stretch: Floats, row: Ints) -> Floats:
+        with np.errstate(over="ignore", invalid="ignore"):  # an overflow is too wide
+            ratio = curves(*moved(log_stretch, row))[1] / spread[row]
+        return np.log(np.nan_to_num(ratio, nan=1e300, posinf=1e300))
+
+    ends = np.full((2, len(location)), [[-_LONGEST], [_LONGEST]])
+    root = elementwise.find_root(log_excess, tuple(ends), args=(bins,))
+    nearer_end = np.where(np.abs(root.f_bracket[0]) < np.abs(root.f_bracket[1]), *ends)
+    return moved(np.where(root.success, root.x, nearer_end), bins)
+
+
+def place_moments(weight: Floats, place: Floats, sd: Floats) -> Pair:
+    """Mean and variance of theta, or of its log or logit, under the components."""
+    middle = (weight * place).sum(axis=1)
+    return middle, (weight * (sd**2 + (place - middle[:, None]) ** 2)).sum(axis=1)
+
+
+def mixture_curves(family: Family, weight: Floats, place: Floats, sd: Floats) -> Pair:
+    """First curve of mixtures, and exp of the second."""
+    theta = family.component_parameters(place, sd**2)
+    mean, variance = place_moments(
+        weight, family.mean(*theta), np.sqrt(family.variance(*theta))
+    )
+    if family.name == "Gamma":
+        return np.log(mean), variance / mean**2
+    if family.name == "Beta":  # exact for means near 1 too
+        failures = (weight * family.mean(*theta[::-1])).sum(axis=1)
+        share = mean * failures
+        return np.log(mean / failures), variance / (share * (share - variance))
+    return mean, variance
