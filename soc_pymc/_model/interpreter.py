@@ -1,7 +1,6 @@
 """PyTensor's interpreter: for models that a user has extended, and derivatives to all digits.
 
-Nothing is compiled, as compiling takes longer than it saves. Everything that is internal to
-PyTensor and PyMC and needed for it stands here.
+Nothing is compiled, as compiling takes longer than it saves.
 """
 
 import math
@@ -12,25 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
-from pymc.initial_point import make_initial_point_expression
-from pymc.logprob.utils import ParameterValueError
-from pytensor.compile.mode import Mode, optdb
-from pytensor.graph.replace import vectorize_graph
-from pytensor.graph.rewriting.basic import (
-    SequentialGraphRewriter,
-    in2out,
-    node_rewriter,
-)
-from pytensor.graph.rewriting.db import RewriteDatabaseQuery
-from pytensor.graph.rewriting.utils import rewrite_graph
-from pytensor.graph.traversal import ancestors
-from pytensor.link.vm import VMLinker
 
 from .._lib.arrays import Floats, Ints
 from ..families.rows import RowSums
-from .coordinates import Point, Values
+from .coordinates import Constants, Labels, Parameters, Point
+from .internals import (
+    ParameterValueError,
+    ancestors,
+    initial_point,
+    interpreted,
+    merged,
+    vectorized,
+)
 from .mixture_cells import WITHIN_BOUNDS
 
 if TYPE_CHECKING:
@@ -51,27 +44,18 @@ class ModelSpace:
 
     def __init__(self, problem: "Problem") -> None:
         self._problem = problem
-        self._model = problem.model
-        model = self._model
-        expressions = make_initial_point_expression(
-            free_rvs=model.free_RVs,
-            rvs_to_transforms=model.rvs_to_transforms,
-            initval_strategies=model.rvs_to_initial_values,
-            return_transformed=True,
-        )
-        point = pytensor.function([], expressions, mode=mode())()
+        model = problem.model
+        self._model = model
+        point = initial_point(model)
         self.start = np.concatenate([np.ravel(part) for part in point]).astype(float)
         self._variables = [model.rvs_to_values[v] for v in model.free_RVs]
         self._shapes = [np.shape(part) for part in point]
-        self.labels: Mapping[str, Any] = {
+        self.labels: Labels = {
             str(dim): np.asarray(x) for dim, x in model.coords.items() if x is not None
         }
 
     def batched(self, outputs: Any) -> tuple[Any, Any]:
         """Outputs of the model's value variables, for all rows of a matrix of coordinates."""
-        # PyMC repeats a variable's transform wherever it is used; merged only after
-        # differentiation, each would still have its own gradient
-        outputs = rewrite_graph(outputs, include=("merge",), clone=True)
         rows = pt.matrix("coordinates")
         replace = {}
         start = 0
@@ -81,7 +65,9 @@ class ModelSpace:
                 (rows.shape[0], *shape)
             )
             start += size
-        return rows, vectorize_graph(outputs, replace)
+        # PyMC repeats a variable's transform wherever it is used; merged only after
+        # differentiation, each would still have its own gradient
+        return rows, vectorized(merged(outputs), replace)
 
     @cached_property
     def _functions(self) -> tuple[Any, Any]:
@@ -96,8 +82,8 @@ class ModelSpace:
         slopes = [pt.matrix() for _ in at_rows]
         pulls = sum((x * slope).sum() for x, slope in zip(at_rows, slopes, strict=True))
         gradient = pt.grad(log_density.sum() + pulls, rows)
-        forward = pytensor.function([rows], [*at_rows, log_density], mode=mode())
-        return forward, pytensor.function([rows, *slopes], gradient, mode=mode())
+        forward = interpreted([rows], [*at_rows, log_density])
+        return forward, interpreted([rows, *slopes], gradient)
 
     def _log_density(self) -> Any:
         """Log density without the outcomes of items."""
@@ -145,20 +131,20 @@ class ModelSpace:
         """Return the variables of `dims` at coordinates, (draws, ...)."""
         variables = [self._model[name] for name in self.dims]
         matrix, outputs = self.batched(self._model.replace_rvs_by_values(variables))
-        values = pytensor.function([matrix], outputs, mode=mode())(coordinates)
+        values = interpreted([matrix], outputs)(coordinates)
         return dict(zip(self.dims, values, strict=True))
 
     @cached_property
-    def constants(self) -> dict[str, tuple[tuple[str, ...], Any]]:
+    def constants(self) -> Constants:
         """Dims and values by name of all data that the parameters depend on."""
         inputs = {*ancestors(self._model.free_RVs)}
         data = {d.name: d.get_value() for d in self._model.data_vars if d in inputs}
         return {name: (self._dims(name, np.ndim(x)), x) for name, x in data.items()}
 
-    def densities(self, draws: Mapping[str, Floats]) -> tuple[Values, Values]:
+    def densities(self, draws: Mapping[str, Floats]) -> tuple[Parameters, Parameters]:
         """Log priors of top-level parameters, and log likelihoods of what a user added, by name."""
         model = self._model
-        free = self._model.free_RVs
+        free = model.free_RVs
         # a line's variable has further inputs, but its prior does not use them
         lines = {part.design.name for part in self._problem.coordinates.parts}
         top = [
@@ -175,10 +161,8 @@ class ModelSpace:
         added |= {v.name: v.sum() for v in model.potentials if v.name != WITHIN_BOUNDS}
         batches = [pt.tensor(shape=(None,) * (v.ndim + 1), dtype=v.dtype) for v in free]
         batch_of = dict(zip(free, batches, strict=True))
-        outputs = vectorize_graph([*prior.values(), *added.values()], batch_of)
-        function = pytensor.function(
-            batches, outputs, mode=mode(), on_unused_input="ignore"
-        )
+        outputs = vectorized([*prior.values(), *added.values()], batch_of)
+        function = interpreted(batches, outputs)
         values = function(*(draws[v.name] for v in free))
         by_name = dict(zip([*prior, *added], values, strict=True))
         return {name: by_name[name] for name in prior}, {
@@ -198,20 +182,6 @@ def _joined(points: Sequence[Point]) -> Point:
     return Point(stacked, np.concatenate(scales), np.concatenate(log_density), gradient)
 
 
-@node_rewriter([pt.second])
-def _whole_array(fgraph: Any, node: Any) -> list[Any]:
-    """Replace `second(x, y)`, y in the shape of x, which is slow in the interpreter."""
-    like, values = node.inputs
-    return [pt.switch(np.array(True), values, like).astype(values.dtype)]
-
-
-def mode() -> Mode:
-    """The interpreter; equal nodes are merged, and other rewrites take longer than they save."""
-    merge = optdb.query(RewriteDatabaseQuery(include=["merge"]))
-    rewrites = SequentialGraphRewriter(merge, in2out(_whole_array))
-    return Mode(linker=VMLinker(use_cloop=False, c_thunks=False), optimizer=rewrites)
-
-
 @cache
 def _compiled(sums: type[RowSums], dimensions: tuple[int, ...]) -> Any:
     """Log marginals and slopes in both parameters, from these (draws, k) and the rows' cells."""
@@ -222,9 +192,7 @@ def _compiled(sums: type[RowSums], dimensions: tuple[int, ...]) -> Any:
     value = sums.log_marginal(pt, location, dispersion, *cells)
     slopes = pt.grad(value.sum(), [location, dispersion])
     inputs = [location, dispersion, *cells]
-    return pytensor.function(
-        inputs, [value, *slopes], mode=mode(), on_unused_input="ignore"
-    )
+    return interpreted(inputs, [value, *slopes])
 
 
 def exact_slopes(

@@ -8,23 +8,16 @@ two before its random generator its coordinates.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
-from pymc.logprob.transforms import Transform
-from pytensor.gradient import grad_undefined
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
-from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
-from pytensor.tensor.utils import safe_signature
 
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
-from ..families import FAMILIES
 from ..families.rows import RowSums
 from .coordinates import Coefficients, PenalisedCoefficients
+from .internals import MixtureLogMarginal, Transform, gufunc_signature
 from .laplace import ROOT2, half_normal_scale
 from .mixture_cells import BEYOND, WITHIN_BOUNDS, MixtureCells
 
@@ -205,7 +198,7 @@ def observe_curves(name: str, curves: Mapping[str, Any], data: RowSums) -> None:
     """Add the observed variable of a single family, given both curves at the rows."""
     cells = data.cells()
     sums = type(data)
-    signature = safe_signature([0, 0, *(x.ndim - 1 for x in cells)], [0])
+    signature = gufunc_signature([0, 0, *(x.ndim - 1 for x in cells)])
     pm.CustomDist(
         name,
         *[
@@ -226,14 +219,14 @@ def observe_mixture(
 ) -> None:
     """Add the observed variable of a mixture given the predictors (rows, J)."""
     core = [x.ndim for x in cells.arrays]
-    law = cells.forms.law.name
+    family = cells.forms.family.name
 
     def logp(_: Any, predictors: Any, *arrays: Any) -> Any:
         # without the leading dimensions of length 1 that PyMC adds
         inputs = (
             x[(0,) * (x.ndim - number)] for x, number in zip(arrays, core, strict=True)
         )
-        return MixtureLogMarginal(law)(predictors, *inputs)[0]
+        return MixtureLogMarginal(family)(predictors, *inputs)[0]
 
     excess = cells.forms.bounds.excess(predictors[:, 0], predictors[:, 1], pt)
     pm.Potential(WITHIN_BOUNDS, -0.5 * sum(pt.sqr(x / BEYOND).sum() for x in excess))
@@ -242,54 +235,10 @@ def observe_mixture(
         predictors,
         *shared(cells.arrays),
         observed=sums,
-        signature=safe_signature([1, *core], [0]),
+        signature=gufunc_signature([1, *core]),
         logp=logp,
         dims="bin",
     )
-
-
-class MixtureLogMarginal(Op):
-    """Map (predictors (rows, J), *arrays of `MixtureCells`) to log marginals and their slopes."""
-
-    __props__ = ("law",)
-
-    def __init__(self, law: str) -> None:
-        self.law = law
-
-    def make_node(self, *inputs: Any) -> Apply:
-        """Both outputs."""
-        return Apply(
-            self, list(map(pt.as_tensor, inputs)), [pt.dvector(), pt.dmatrix()]
-        )
-
-    def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
-        """Compute both outputs."""
-        outputs[0][0], outputs[1][0] = _log_marginals(self.law, *inputs)
-
-    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
-        """Slopes in the predictors, which are computed with the value."""
-        unknown = [grad_undefined(self, k, x) for k, x in enumerate(inputs)]
-        return [cotangents[0][:, None] * outputs[1], *unknown[1:]]
-
-
-def _log_marginals(law: str, predictors: Floats, *arrays: Any) -> tuple[Floats, Floats]:
-    cells = MixtureCells.made_of(FAMILIES[law].components.law, *arrays)
-    value, slope = map(np.ascontiguousarray, cells.log_marginals(predictors))
-    return value, slope
-
-
-@register_funcify_default_op_cache_key(MixtureLogMarginal)
-def _called_from_numba(op: MixtureLogMarginal, **kwargs: Any) -> Any:
-    """Call NumPy from compiled code, which PyTensor's cache can keep."""
-    law = op.law
-
-    @numba.njit
-    def mixture_log_marginal(*inputs):  # type: ignore[no-untyped-def]
-        with numba.objmode(value="float64[::1]", slope="float64[:, ::1]"):
-            value, slope = _log_marginals(law, *inputs)
-        return value, slope
-
-    return mixture_log_marginal
 
 
 # --- the model ------------------------------------------------------------------------------------

@@ -12,7 +12,16 @@ from .._lib.progress import phase
 from ..families import OUTCOMES
 from ..families.outcome import Outcome
 from .binning import Columns, Grid, Pile, Sums, Weights, make_lookup, sums_of
-from .formulas import Folds, block_of_labels, exact, fold_of, functions, summand
+from .formulas import (
+    Folds,
+    block_of_labels,
+    cells_of,
+    exact,
+    fold_of,
+    ibis_functions,
+    score_cell,
+    summand,
+)
 from .items import Items
 from .sources import batches, readable
 from .validation import scan
@@ -36,13 +45,12 @@ class Grouped:
     def weights(self, grid: Grid, weight: str | None) -> Weights:
         """Aggregate the items by cell."""
         table = self.table
-        ops = functions()
-        amount = (
-            ops["whole"](table[weight]).sum().cast("int64") if weight else table.count()
-        )
+        amount = table.count()
+        if weight:
+            amount = table[weight].cast("int64").sum().cast("int64")
         sums = {"n": table.count(), "amount": amount}
         ends = {"low": table.score.min(), "high": table.score.max()}
-        cell = ops["score_cell"](table.score, grid.floor, grid.steps)
+        cell = score_cell(table.score, grid.floor, grid.steps, ibis_functions())
         with phase("choosing bins", enabled=self._progress), readable():
             rows = (
                 table.group_by(cell=cell)
@@ -71,7 +79,7 @@ class Grouped:
             sums = {"n": keyed.count()}
             sums |= {"score_min": keyed.score.min(), "score_max": keyed.score.max()}
             for name in {*outcome.integers, *outcome.reals(names)} - sums.keys():
-                total = summand(name, outcome, keyed, functions()).sum()
+                total = summand(name, outcome, keyed, ibis_functions()).sum()
                 sums[name] = total.cast("int64") if name in outcome.integers else total
             grouped = keyed.group_by(*_PART_KEYS, *finest).aggregate(**sums)
             with phase("summing cells", enabled=self._progress):
@@ -129,7 +137,7 @@ class Grouped:
             table = with_blocks(table, labels)
         keyed = with_cells(with_bins(table, edges), self._outcome)
         if self._folds.by != "none":
-            fold = fold_of(self._folds, keyed, self._outcome.size, functions())
+            fold = fold_of(self._folds, keyed, self._outcome.size, ibis_functions())
         group = keyed.group if "group" in keyed.columns else ibis.literal("")
         return keyed.mutate(fold=fold, group=group)
 
@@ -154,20 +162,13 @@ class Grouped:
 
 def with_cells(table: Any, outcome: Outcome) -> Any:
     """The table with a column for each cell of its items."""
-    ops = functions()
+    layouts = outcome.tables.values()
+    cells = [cell for layout in layouts for cell in layout.cells.values()]
     y = table[outcome.observed]
-    size = table[outcome.size]
-    operands = {"outcome": y, "size": size, "rest": size - y}
-    cells = [
-        cell for layout in outcome.tables.values() for cell in layout.cells.values()
-    ]
-    for cell in dict.fromkeys(cells):
-        arguments = [operands[cell.role]]
-        if cell.grid == "value":
-            negligible = outcome.validity.outcome.negligible
-            arguments = [ops["without_small"](y, negligible), table.noise_cell]
-        table = table.mutate(**{cell.name: ops[f"{cell.grid}_cell"](*arguments)})
-    return table
+    negligible = outcome.validity.outcome.negligible
+    return table.mutate(
+        **cells_of(cells, y, table[outcome.size], negligible, ibis_functions())
+    )
 
 
 def with_blocks(table: Any, labels: Sequence[str]) -> Any:
@@ -196,7 +197,7 @@ def with_bins(table: Any, edges: Floats, prefix: str = "", score: str = "score")
     clipped = ibis.least(
         ibis.greatest(table[score], exact(lookup.low)), exact(lookup.high)
     )
-    keyed = functions()["score_cell"](clipped, lookup.grid.floor, lookup.grid.steps)
+    keyed = score_cell(clipped, lookup.grid.floor, lookup.grid.steps, ibis_functions())
     table = table.mutate(**{f"{prefix}cell": keyed})
     joined = table.inner_join(ibis.memtable(pa.table(columns)), f"{prefix}cell")
     cuts_below = (

@@ -1,22 +1,22 @@
 """Cells, summands, folds and other formulas of items, each written once.
 
-They take NumPy arrays; `rebound` makes them formulas of an engine's columns (`functions`), or of
-numbers in compiled loops (`local`). Cells are exact, so that all engines agree on them.
+They are made of the functions of a namespace `xp`: by default NumPy's of arrays, else those of an
+engine's columns (`ibis_functions`) or of numbers in compiled loops. Cells are exact everywhere.
 """
 
 import operator
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
-from types import FunctionType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from .._lib.arrays import Ints
 from ..families import scales
 from ..families.outcome import Outcome, sum_of
+from ..families.scales import Cell
 
 # bits of a float64's fraction; exponent of 1
 _FRACTION = 52
@@ -39,37 +39,27 @@ _FINE = 20  # scores and sizes that differ by less than 2^-20 share a fold
 FLOOR = -1022
 """Numbers below 2 to this power are 0 for folds and for the first grid of scores."""
 
-where = np.where
-low = np.minimum
-high = np.maximum
-log = np.log
-floor = np.floor
-literal: Callable[[Any], Any] = float  # a number that no engine rounds
-modulo: Callable[[Any, Any], Any] = np.mod  # never negative
+
+class Functions(NamedTuple):
+    """Functions that formulas are made of, for one kind of operands."""
+
+    where: Callable[..., Any]
+    low: Callable[..., Any]  # the smaller of two
+    high: Callable[..., Any]
+    log: Callable[..., Any]
+    floor: Callable[..., Any]
+    whole: Callable[..., Any]  # a real number as a whole one
+    real: Callable[..., Any]
+    exact: Callable[..., Any]  # a number that no engine rounds
+    modulo: Callable[..., Any]  # never negative
+    power_of_two: Callable[..., Any]
+    log_linear: Callable[
+        ..., Any
+    ]  # 2^steps times the octave of a size > 0, plus the step in it
 
 
-def whole(number: Any) -> Any:
-    """Real numbers as whole ones."""
-    return np.asarray(number).astype(np.int64)
-
-
-def real(number: Any) -> Any:
-    """Whole numbers as real ones."""
-    return np.asarray(number, dtype=np.float64)
-
-
-def bits(number: Any) -> Any:
-    """The 64 bits of real numbers as whole numbers."""
-    return real(number).view(np.int64)
-
-
-def power_of_two(exponent: Any) -> Any:
-    """Two to the power of whole numbers."""
-    return np.ldexp(1.0, exponent)
-
-
-def log_linear(size: Any, steps: Any) -> Any:
-    """Octave of positive numbers times 2^`steps`, plus the step inside it: their first bits."""
+def first_bits(size: Any, steps: Any, where: Any, bits: Any) -> Any:
+    """`Functions.log_linear` of floats, from a function that returns their 64 bits."""
     below = size < _NORMAL
     scaled = where(below, size * 2.0**_FAR_OCTAVES, size)
     return (bits(scaled) >> (_FRACTION - steps)) - (
@@ -77,87 +67,120 @@ def log_linear(size: Any, steps: Any) -> Any:
     )
 
 
-def score_cell(score: Any, least: Any, steps: Any) -> Any:
+def _reals(number: Any) -> Any:
+    return np.asarray(number, dtype=np.float64)
+
+
+ARRAYS = Functions(
+    where=np.where, low=np.minimum, high=np.maximum, log=np.log, floor=np.floor,
+    whole=lambda number: np.asarray(number).astype(np.int64), real=_reals, exact=float,
+    modulo=np.mod, power_of_two=lambda exponent: np.ldexp(1.0, exponent),
+    log_linear=lambda size, steps: first_bits(
+        size, steps, np.where, lambda number: _reals(number).view(np.int64)),
+)  # fmt: skip
+"""Functions of NumPy."""
+
+
+def score_cell(score: Any, least: Any, steps: Any, xp: Functions = ARRAYS) -> Any:
     """Cell on a grid of scores of any sign, whose octaves begin with 2^`least`."""
-    size = high(score, -score)
-    smallest = literal(2.0**least)
-    cell = log_linear(high(size, smallest), steps) - ((least << steps) - 1)
-    return where(size >= smallest, where(score > 0, cell, -cell), 0)
+    size = xp.high(score, -score)
+    smallest = xp.exact(2.0**least)
+    cell = xp.log_linear(xp.high(size, smallest), steps) - ((least << steps) - 1)
+    return xp.where(size >= smallest, xp.where(score > 0, cell, -cell), 0)
 
 
-def exposure_cell(exposure: Any) -> Any:
+def exposure_cell(exposure: Any, xp: Functions = ARRAYS) -> Any:
     """Cell of exposures and trials: 16 an octave; 0 has its own."""
     positive = exposure > 0
-    cell = log_linear(where(positive, exposure, 1.0), scales.STEPS)
-    return where(positive, cell, scales.ZERO_EXPOSURE)
+    cell = xp.log_linear(xp.where(positive, exposure, 1.0), scales.STEPS)
+    return xp.where(positive, cell, scales.ZERO_EXPOSURE)
 
 
-def count_cell(count: Any) -> Any:
+def count_cell(count: Any, xp: Functions = ARRAYS) -> Any:
     """Cell of counts: the count itself below 32, then 16 cells an octave."""
-    octave_cell = log_linear(real(high(count, scales.EXACT_COUNTS)), scales.STEPS)
-    return where(count < scales.EXACT_COUNTS, whole(count), octave_cell - _WIDE_COUNTS)
+    size = xp.real(xp.high(count, scales.EXACT_COUNTS))
+    octave_cell = xp.log_linear(size, scales.STEPS) - _WIDE_COUNTS
+    return xp.where(count < scales.EXACT_COUNTS, xp.whole(count), octave_cell)
 
 
-def noise_cell(noise_sd: Any) -> Any:
+def noise_cell(noise_sd: Any, xp: Functions = ARRAYS) -> Any:
     """Cell of noise sds: 16 an octave."""
-    return log_linear(noise_sd, scales.STEPS)
+    return xp.log_linear(noise_sd, scales.STEPS)
 
 
-def value_cell(value: Any, noise: Any) -> Any:
+def value_cell(value: Any, noise: Any, xp: Functions = ARRAYS) -> Any:
     """Cell of values within the cell of their noise sds; very small values must be 0."""
     # engines round quotients of negative whole numbers in different ways
-    octave = whole(floor(real(noise) * (1.0 / (1 << scales.STEPS))))
-    cell = value / power_of_two(octave - scales.VALUE_OCTAVES)
+    octave = xp.whole(xp.floor(xp.real(noise) * (1.0 / (1 << scales.STEPS))))
+    cell = value / xp.power_of_two(octave - scales.VALUE_OCTAVES)
     # clipped as a real number, because far values overflow integers
-    return whole(floor(high(low(cell, _MOST_VALUE), -_MOST_VALUE)))
+    return xp.whole(xp.floor(xp.high(xp.low(cell, _MOST_VALUE), -_MOST_VALUE)))
 
 
-def near_whole(number: Any) -> Any:
+def cells_of(
+    cells: Iterable[Cell], outcome: Any, size: Any, negligible: float, xp: Functions
+) -> dict[str, Any]:
+    """Cells of items by name; values come after the noise sds that they are relative to."""
+    operands = {
+        "outcome": without_small(outcome, negligible, xp),
+        "size": size,
+        "rest": size - outcome,
+    }
+    formulas = {"exposure": exposure_cell, "count": count_cell, "noise": noise_cell}
+    places: dict[str, Any] = {}
+    for cell in cells:
+        operand = operands[cell.role]
+        places[cell.name] = (
+            value_cell(operand, places["noise_cell"], xp)
+            if cell.grid == "value"
+            else formulas[cell.grid](operand, xp)
+        )
+    return places
+
+
+def near_whole(number: Any, xp: Functions = ARRAYS) -> Any:
     """Numbers, rounded where they differ from a whole number only by rounding error."""
     countable = (number >= -scales.LARGEST_COUNT) & (number <= scales.LARGEST_COUNT)
-    nearest = real(floor(where(countable, number, 0.0) + 0.5))
+    nearest = xp.real(xp.floor(xp.where(countable, number, 0.0) + 0.5))
     is_rounded = (number - nearest <= _ROUNDING) & (nearest - number <= _ROUNDING)
-    return where(is_rounded, nearest, number)
+    return xp.where(is_rounded, nearest, number)
 
 
-def without_small(number: Any, least: Any) -> Any:
+def without_small(number: Any, least: Any, xp: Functions = ARRAYS) -> Any:
     """Numbers, with 0 for those smaller in size than `least`, whose powers vanish."""
-    return where((number > -least) & (number < least), 0.0, number)
+    return xp.where((number > -least) & (number < least), 0.0, number)
 
 
-def square(number: Any) -> Any:
+def square(number: Any, xp: Functions = ARRAYS) -> Any:
     """Squares of numbers."""
-    small = without_small(number, _TINY)
+    small = without_small(number, _TINY, xp)
     return small * small
 
 
-def summand(
-    name: str, outcome: Outcome, columns: Any, functions: Mapping[str, Any]
-) -> Any:
+def summand(name: str, outcome: Outcome, columns: Any, xp: Functions = ARRAYS) -> Any:
     """Term of each item in a column of sums, from columns by role; NaN where it does not exist."""
     t = columns["score"]
     y = columns[outcome.observed]
     size = columns[outcome.size]
-    where = functions["where"]
-    without_small = functions["without_small"]
     if name in outcome.integers:
-        return functions["whole"](y)
+        return xp.whole(y)
     term = sum_of(name)
     if term is None:
         (scale,) = (scale for scale in scales.SCALES.values() if name in scale.sums)
         if scale is not scales.LINEAR:
             inside = (t > scale.low) & (t < min(scale.high, 2.0 * scales.LARGEST))
-            position = scale.formula(where(inside, t, scales.MIDDLE), functions["log"])
-            t = where(inside, position, float("nan"))
-        return t if name == scale.sums[0] else functions["square"](t)
+            position = scale.formula(xp.where(inside, t, scales.MIDDLE), xp.log)
+            t = xp.where(inside, position, float("nan"))
+        return t if name == scale.sums[0] else square(t, xp)
     if term.form == "log":  # of sizes that may be 0 with the outcome
-        return y * functions["log"](where(y > 0, size, 1.0))
+        return y * xp.log(xp.where(y > 0, size, 1.0))
     if term.form == "above":
-        return functions["real"](where(y > size, 1, 0))
-    factors = [without_small(y, outcome.validity.outcome.negligible)] * term.outcome
+        return xp.real(xp.where(y > size, 1, 0))
+    negligible = outcome.validity.outcome.negligible
+    factors = [without_small(y, negligible, xp)] * term.outcome
     if term.size:
-        sized = size if outcome.size_power == 1 else functions["square"](size)
-        factors += [without_small(sized, _TINY)] * term.size
+        sized = size if outcome.size_power == 1 else square(size, xp)
+        factors += [without_small(sized, _TINY, xp)] * term.size
     return reduce(operator.mul, [*factors, *[size - y] * term.complement])
 
 
@@ -169,25 +192,23 @@ class Folds:
     number: int  # 1 without folds, and the largest possible number for a column or for clusters
 
 
-def fold_of(folds: Folds, columns: Any, size: str, functions: Mapping[str, Any]) -> Any:
+def fold_of(folds: Folds, columns: Any, size: str, xp: Functions = ARRAYS) -> Any:
     """Fold of each item, from columns by role; clusters are their blocks."""
     if folds.by in ("column", "cluster"):
-        return functions["whole"](
-            columns["fold" if folds.by == "column" else "cluster"]
-        )
+        return xp.whole(columns["fold" if folds.by == "column" else "cluster"])
     if folds.by == "id":
         identity = columns["id"]
     else:  # never from the outcome
-        cell = functions["score_cell"]
-        identity = cell(columns["score"], FLOOR, _FINE) * _MIX + cell(
-            columns[size], FLOOR, _FINE
+        score, amount = (
+            score_cell(columns[role], FLOOR, _FINE, xp) for role in ("score", size)
         )
-    return functions["scrambled"](identity) % folds.number
+        identity = score * _MIX + amount
+    return scrambled(identity, xp) % folds.number
 
 
-def scrambled(identity: Any) -> Any:
+def scrambled(identity: Any, xp: Functions = ARRAYS) -> Any:
     """Whole numbers, scrambled modulo a prime by arithmetic that is equal on every engine."""
-    x = modulo(identity, FOLD_PRIME)
+    x = xp.modulo(identity, FOLD_PRIME)
     x = x * ((x + _SHIFT) % FOLD_PRIME) % FOLD_PRIME
     return x * _FACTOR % FOLD_PRIME
 
@@ -198,57 +219,28 @@ def block_of_labels(labels: Sequence[str]) -> Ints:
     return np.asarray(scrambled(numbers) % BLOCKS)
 
 
-_FORMULAS = (
-    log_linear, score_cell, exposure_cell, count_cell, noise_cell, value_cell, near_whole,
-    without_small, square, scrambled,
-)  # fmt: skip
-
-
-def rebound(
-    functions: Mapping[str, Any],
-    compiler: Callable[[Any], Any] = lambda formula: formula,
-) -> dict[str, Any]:
-    """The formulas by name, with other `functions` in place of NumPy's, each compiled."""
-    names = {**globals(), **functions}
-    for formula in _FORMULAS:
-        name = formula.__name__
-        if name not in functions:
-            names[name] = compiler(FunctionType(formula.__code__, names, name))
-    return {formula.__name__: names[formula.__name__] for formula in _FORMULAS}
-
-
 @cache
-def functions() -> Mapping[str, Any]:
-    """The formulas for columns, by name, and the functions that they are made of."""
+def ibis_functions() -> Functions:
+    """Functions of the columns of an Ibis table."""
     import ibis
 
-    names = {
-        "where": ibis.ifelse,
-        "low": ibis.least,
-        "high": ibis.greatest,
-        "log": lambda v: v.ln(),
-        "floor": lambda v: v.floor(),
-        "whole": lambda v: v.cast("int64"),
-        "real": lambda v: v.cast("float64"),
-        "literal": exact,
-        "modulo": lambda v, by: (
-            (v % by + by) % by
-        ),  # engines disagree for negative numbers
-        "power_of_two": lambda exponent: ibis.literal(2.0) ** exponent.cast("float64"),
-        "log_linear": _log_linear_column,
-    }
-    return names | rebound(names)
+    def power_of_two(exponent: Any) -> Any:
+        return ibis.literal(2.0) ** exponent.cast("float64")
 
+    def log_linear(size: Any, steps: int) -> Any:
+        # a logarithm may round to the wrong side of a power of two, where two octaves adjoin; some
+        # engines compute log2 and powers with whole exponents in decimal arithmetic
+        octave = (size.ln() * _LOG2_E).floor().cast("int64")
+        step = (size / power_of_two(octave) - 1.0) * float(1 << steps)
+        return octave * (1 << steps) + step.floor().cast("int64")
 
-def _log_linear_column(size: Any, steps: int) -> Any:
-    """2^steps times the octave of positive numbers, plus the step inside it."""
-    ops = functions()
-    unit = 1 << steps
-    # a logarithm may round to the wrong side of a power of two, where two octaves adjoin; some
-    # engines compute log2 and powers with whole exponents in decimal arithmetic
-    octave = ops["whole"]((size.ln() * _LOG2_E).floor())
-    step = (size / ops["power_of_two"](octave) - 1.0) * float(unit)
-    return octave * unit + ops["whole"](step.floor())
+    return Functions(
+        where=ibis.ifelse, low=ibis.least, high=ibis.greatest,
+        log=lambda v: v.ln(), floor=lambda v: v.floor(),
+        whole=lambda v: v.cast("int64"), real=lambda v: v.cast("float64"),
+        exact=exact, power_of_two=power_of_two, log_linear=log_linear,
+        modulo=lambda v, by: (v % by + by) % by,  # engines disagree for negative numbers
+    )  # fmt: skip
 
 
 def exact(number: float) -> Any:

@@ -1,15 +1,25 @@
 """Compiled loops that sum many items; few are summed by the functions of these names in `local`."""
 
 import math
-import operator
 from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
+from numba.extending import register_jitable
 
 from .._lib.arrays import Floats, Ints
 from .binning import Lookup
-from .formulas import rebound
+from .formulas import (
+    Functions,
+    count_cell,
+    exposure_cell,
+    first_bits,
+    noise_cell,
+    score_cell,
+    square,
+    value_cell,
+    without_small,
+)
 from .local import HEAD, bucket_shift
 
 if TYPE_CHECKING:
@@ -27,28 +37,27 @@ _compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
 # functions of arrays are inlined, because reference counting would cost more than their work
 _inlined = numba.njit(cache=True, nogil=True, error_model="numpy", inline="always")
 
-_FORMULAS = rebound(
-    {
-        "where": _compiled(lambda condition, yes, no: yes if condition else no),
-        "low": min,
-        "high": max,
-        "log": math.log,
-        "floor": math.floor,
-        "whole": np.int64,
-        "real": np.float64,
-        "literal": np.float64,
-        "modulo": operator.mod,
-        "bits": _compiled(lambda number: np.float64(number).view(np.int64)),
-        "power_of_two": _compiled(lambda exponent: math.ldexp(1.0, exponent)),
-    },
-    _compiled,
+_where = _compiled(lambda condition, yes, no: yes if condition else no)
+_bits = _compiled(lambda number: np.float64(number).view(np.int64))
+_real = _compiled(lambda number: np.float64(number))
+_XP = Functions(
+    where=_where,
+    low=_compiled(lambda a, b: min(a, b)),
+    high=_compiled(lambda a, b: max(a, b)),
+    log=_compiled(lambda number: math.log(number)),
+    floor=_compiled(lambda number: math.floor(number)),
+    whole=_compiled(lambda number: np.int64(number)),
+    real=_real,
+    exact=_real,
+    modulo=_compiled(lambda number, by: number % by),
+    power_of_two=_compiled(lambda exponent: math.ldexp(1.0, exponent)),
+    log_linear=_compiled(lambda size, steps: first_bits(size, steps, _where, _bits)),
 )
-_exposure_cell, _count_cell, _noise_cell, _value_cell = (
-    _FORMULAS[f"{grid}_cell"] for grid in _GRIDS
-)
-_square = _FORMULAS["square"]
-_without_small = _FORMULAS["without_small"]
-_score_cell = _FORMULAS["score_cell"]
+for _formula in (
+    first_bits, score_cell, exposure_cell, count_cell, noise_cell, value_cell, square,
+    without_small,
+):  # fmt: skip
+    register_jitable(_formula)
 
 
 def add(number: Ints, items: Floats, sums: "GroupSum") -> None:
@@ -108,13 +117,13 @@ def _key(number, outcome, x, complement, cells):  # type: ignore[no-untyped-def]
         elif operand == 1:
             value = x
         if grid == 0:
-            cell = _exposure_cell(value)
+            cell = exposure_cell(value, _XP)
         elif grid == 1:
-            cell = _count_cell(value)
+            cell = count_cell(value, _XP)
         elif grid == 2:
-            cell = noise = _noise_cell(value)
+            cell = noise = noise_cell(value, _XP)
         else:
-            cell = _value_cell(value, noise)
+            cell = value_cell(value, noise, _XP)
         key = (key << bits) + (cell - lowest)
     return key
 
@@ -130,7 +139,7 @@ def _add(number, items, cells, powers, form, index, counts, real, used):  # type
     for i in range(len(number)):
         y = items[1, i]
         x = items[2, i]
-        outcome = _without_small(y, least)
+        outcome = without_small(y, least, _XP)
         key = _key(number[i], outcome, x, x - y, cells)
         if key != last:
             row = _row_of(index, counts, key, used, shift)
@@ -141,7 +150,7 @@ def _add(number, items, cells, powers, form, index, counts, real, used):  # type
         counts[r, 2] += np.int64(y)
         power[0, 1], power[1, 1], power[2, 1] = (
             outcome,
-            x if size_power == 1 else _square(x),
+            x if size_power == 1 else square(x, _XP),
             x - y,
         )
         for f in range(3):
@@ -178,7 +187,7 @@ def _number(score, part, bins, finder, number):  # type: ignore[no-untyped-def]
     edges, below, ends, grid, most = finder
     for i in range(len(score)):
         clipped = min(max(score[i], ends[0]), ends[1])
-        number[i] = _score_cell(clipped, grid[0], grid[1]) - grid[2]
+        number[i] = score_cell(clipped, grid[0], grid[1], _XP) - grid[2]
     for i in range(len(score)):
         lower = below[number[i]]
         passed = 0

@@ -16,9 +16,17 @@ from .._lib.progress import phase
 from .._lib.threads import ordered_map
 from ..families import OUTCOMES
 from ..families.outcome import Outcome, sum_of
-from . import formulas
 from .binning import Columns, Grid, Lookup, Pile, Sums, Weights, make_lookup, sums_of
-from .formulas import Folds, block_of_labels, fold_of, summand
+from .formulas import (
+    ARRAYS,
+    Folds,
+    block_of_labels,
+    cells_of,
+    fold_of,
+    square,
+    summand,
+    without_small,
+)
 from .items import CROSS, MARK, Items, is_day, key_roles
 from .sources import batches, count_of, kind_of, readable
 from .validation import FOLDS, bounds_of, check_total, plain, read, scan, with_group
@@ -165,7 +173,7 @@ class Local:
             return group
         if self._folds.by == "column" and not FOLDS.hold(block["fold"]):
             raise _NotValidError
-        fold = fold_of(self._folds, block, self._outcome.size, vars(formulas))
+        fold = fold_of(self._folds, block, self._outcome.size)
         return group * self._folds.number + fold
 
     def _mapped[Result](
@@ -228,21 +236,12 @@ class _NotValidError(Exception):
 @compiled(_KERNELS, _ENOUGH_SUMS)
 def _add(number: Ints, items: Floats, sums: "GroupSum") -> None:
     """Add items to the rows of their keys, which are in the order of their first items."""
-    y = formulas.without_small(items[1], sums.least)
-    size = items[2]
-    rest = items[2] - items[1]
-    operands = {"outcome": y, "size": size, "rest": rest}
+    _, y, size = items
+    cells = sums.cells.values()
+    places = cells_of(cells, y, size, sums.least, ARRAYS)
     key = number
-    noise: Any = 0
-    for cell in sums.cells.values():
-        arguments = (
-            (operands[cell.role], noise)
-            if cell.grid == "value"
-            else (operands[cell.role],)
-        )
-        place = getattr(formulas, f"{cell.grid}_cell")(*arguments)
-        noise = place if cell.grid == "noise" else noise
-        key = (key << cell.bits) + (place - cell.low)
+    for cell in cells:
+        key = (key << cell.bits) + (places[cell.name] - cell.low)
     used = sums.used
     both = np.concatenate([sums.counts[: sums.used, 0], key])
     keys, first, row = np.unique(both, return_index=True, return_inverse=True)
@@ -254,9 +253,10 @@ def _add(number: Ints, items: Floats, sums: "GroupSum") -> None:
     row = np.argsort(order)[row[used:]]
     np.add.at(sums.counts[:, 1], row, 1)
     if sums.whole:
-        np.add.at(sums.counts[:, 2], row, items[1].astype(np.int64))
-    sized = size if sums.size_power == 1 else formulas.square(size)
-    powers = [(x, x * x, x * x * x) for x in (y, sized, rest)]
+        np.add.at(sums.counts[:, 2], row, y.astype(np.int64))
+    outcome = without_small(y, sums.least)
+    sized = size if sums.size_power == 1 else square(size)
+    powers = [(x, x * x, x * x * x) for x in (outcome, sized, size - y)]
     for column, exponents in zip(sums.real[:, HEAD:].T, sums.powers, strict=True):
         factors = [
             power[k - 1] for power, k in zip(powers, exponents, strict=True) if k
@@ -327,9 +327,7 @@ def part_sums(outcome: Outcome, number: Ints, items: Floats) -> dict[str, NDArra
         "score_max": np.maximum.reduceat(items[0], starts),
     }
     for name in set(outcome.sums("part")) - sums.keys():
-        sums[name] = np.add.reduceat(
-            summand(name, outcome, columns, vars(formulas)), starts
-        )
+        sums[name] = np.add.reduceat(summand(name, outcome, columns), starts)
     return sums
 
 

@@ -14,7 +14,7 @@ from .._lib.progress import phase
 from ..families import OUTCOMES
 from ..families.outcome import Outcome
 from ..families.scales import LARGEST_COUNT, Bounds
-from .formulas import FOLD_PRIME, MOST_FOLDS, functions, near_whole
+from .formulas import FOLD_PRIME, MOST_FOLDS, ibis_functions, near_whole
 from .items import CROSS, DAY, MARK, Items, is_group, is_label, key_roles
 from .sources import Rows, kind_of, open_rows, open_table, readable
 
@@ -57,7 +57,7 @@ def _read(role: str, column: Any) -> Any:
     if rule := bounds_of(role):
         value = column.cast("float64")
         exact = dtype.is_integer() or dtype.is_boolean() or not rule.whole
-        return value if exact else functions()["near_whole"](value)
+        return value if exact else near_whole(value, ibis_functions())
     if role == "id":  # only the remainder matters for folds, so no id is too large
         return (column % FOLD_PRIME if dtype.is_unsigned_integer() else column).cast(
             "int64"

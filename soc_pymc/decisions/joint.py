@@ -25,7 +25,7 @@ from ..checks.observations import summed
 from ..checks.pit import ALL
 from ..data.items import Items, check_outcomes
 from ..families import OUTCOMES
-from ..families.family import NEAR_ZERO
+from ..families.mixtures import NEAR_ZERO
 from ..fits.fit import Fit
 from ..posterior.item_columns import select
 from ..posterior.items import probabilities

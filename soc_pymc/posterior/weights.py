@@ -14,8 +14,7 @@ from scipy import special
 from .._lib.arrays import Bools, Floats, Ints
 from .._model.splines import knots_in, spline_matrix
 from ..families import family_of
-from ..families.components import Frame
-from ..families.mixture_weights import WeightForms, weights_of_draws
+from ..families.mixtures import Frame, WeightForms, weights_of_draws
 from ..families.priors import COMPONENTS
 from ..families.scales import RANK
 from ..fits.fit import Fit
@@ -60,7 +59,7 @@ class BinWeights:
         middle = curve_draws(self._fit, columns["score"])[0][0]
         spread = np.broadcast_to(columns.get("spread", 0.0), len(bins))[:, None]
         components = middle[:, None] + self._place[bins], self._variance[bins] + spread
-        return self._family.components.parameters(*components)
+        return self._family.component_parameters(*components)
 
     def by_draw(self, columns: Columns, draws: Ints) -> NDArray[Any]:
         """Weights (draws, n, R), the same under each draw."""
@@ -121,23 +120,24 @@ class SmoothWeights:
             spline_matrix(position, knots_in(self._fit.data, "variance_knot"))
             @ self._raise
         )
-        base = self._family.components.base(location, dispersion + raised)
+        base = self._family.frame(location, dispersion + raised)
         return base, np.column_stack([location, dispersion])
 
     def _forms(self, columns: Columns) -> WeightForms:
         base, start = self._base(columns)
-        return self._family.components.forms(
+        return self._family.weight_forms(
             base, self._functions, start, self._fit.prior.mixture
         )
 
     def parameters(self, columns: Columns) -> tuple[Floats, Floats]:
         """Conjugate parameters (n, R) of the components, with the items' ``spread``."""
         base = self._base(columns)[0]
-        components = self._family.components
         spread = np.asarray(columns.get("spread", 0.0), dtype=float)
         if np.any(spread):  # that of the first curve
-            spread = spread * components.rise(base) ** 2
-        theta = components.parameters(base.places(self._z), base.width(spread)[:, None])
+            spread = spread * self._family.rise(base) ** 2
+        theta = self._family.component_parameters(
+            base.places(self._z), base.width(spread)[:, None]
+        )
         return self._family.with_zero(*theta) if self._fit.prior.zero else theta
 
     def curves(self, columns: Columns, draws: Ints | None = None) -> dict[str, Floats]:

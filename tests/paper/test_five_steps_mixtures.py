@@ -8,7 +8,7 @@ from scipy import stats as laws
 from scipy.interpolate import CubicSpline
 
 import soc_pymc as soc
-from soc_pymc.families.components import inverse_trigamma
+from soc_pymc.families.poisson import inverse_trigamma
 from soc_pymc.paper.bins import fixed_weights
 from soc_pymc.posterior.curves import bin_of
 from soc_pymc.posterior.predictive import posterior_of
