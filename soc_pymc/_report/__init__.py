@@ -40,16 +40,23 @@ def report(
 
     Parameters
     ----------
-    fit, items
-        The fit, and items to report on: those that made it, or better others of the same kind.
-    out
+    fit : Fit
+        The fit.
+    items : PoissonItems, NormalItems or BinomialItems
+        Items to report on: those that made it, or better others of the same kind.
+    out : str or Path
         File to write, named ``*.html``; it appears under its name when it is complete.
-    by, title
-        Further columns on which checks are sliced and which are shown with top items; and title of
-        the page, None for one made from the columns.
-    threshold, seed, progress
-        Theta, in its unit: adds how many items lie above it, and which deserve more exposure before
-        a choice. Seed of the sample and of the check, and whether to show progress.
+    by : str or Sequence[str]
+        Further columns on which checks are sliced and which are shown with top items.
+    title : str or None
+        Title of the page; None makes one from the columns.
+    threshold : float or None
+        Theta, in its unit, above which items are counted. It also adds which of them deserve more
+        exposure before a choice.
+    seed : int
+        Seed of the sample and of the check.
+    progress : bool or None
+        Whether to show progress.
 
     Raises
     ------

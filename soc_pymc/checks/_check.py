@@ -131,15 +131,20 @@ def check(
 
     Parameters
     ----------
-    fit, items
-        The fit, and items to check it on: those that made it (tests are then conservative), or
-        better others; or statistics with joint cells, of which all items are left out in turn.
-    by
+    fit : Fit
+        The fit.
+    items : PoissonItems, NormalItems, BinomialItems or Statistics
+        Items to check it on: those that made it (tests are then conservative), or better others; or
+        statistics with joint cells, of which all items are left out in turn.
+    by : str or Sequence[str]
         Further columns of the items' table to slice on: numbers and dates of more than 20 distinct
         values by fifths, others by level, the 20 most frequent. Missing values are a level.
-    seed, subset, progress
-        Seed of all random choices; number of random items in ``data``, which are also left out one
-        by one; and whether to show progress.
+    seed : int
+        Seed of all random choices.
+    subset : int
+        Number of random items in ``data``, which are also left out one by one.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------

@@ -119,11 +119,14 @@ def drift(
 
     Parameters
     ----------
-    stats, fit
-        Statistics with days, at least two of them; and the fit whose curves days depart from, such
-        as the one in use. None fits all days together.
-    seed, progress
-        Seed of the randomised PIT, and whether to show progress.
+    stats : Statistics
+        Statistics with days, at least two of them.
+    fit : Fit or None
+        The fit whose curves days depart from, such as the one in use. None fits all days together.
+    seed : int
+        Seed of the randomised PIT.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------

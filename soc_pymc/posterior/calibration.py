@@ -40,14 +40,16 @@ def calibration_curves(
 
     Parameters
     ----------
-    fit, score
-        The fit, and scores, shape (n,); None takes 200 points between the outer bins, or between
-        the scores of a single bin. Beyond the data curves are straight lines on their axis.
-    group
-        The label of a group, or of crossed groups a level of each, ``("FR", None)``; None gives the
+    fit : Fit
+        The fit.
+    score : array_like, shape (n,), or None
+        Scores; None takes 200 points between the outer bins, or between the scores of a single bin.
+        Beyond the data curves are straight lines on their axis.
+    group : str, tuple or None
+        Group of the curves, of crossed groups a level of each, ``("FR", None)``; None gives the
         shared curves. A new group deviates from them by draws from the prior.
-    exposure
-        For a fit with a term in exposure (or noise sd): a number > 0, or one for each score; None
+    exposure : float, array_like of shape (n,), or None
+        Exposure (noise sd, trials) of the curves, above 0, for a fit with a term in it; None
         averages over those of items with similar scores.
 
     Returns
@@ -207,9 +209,11 @@ def bands(
 
     Parameters
     ----------
-    curves, prob
-        From `calibration_curves`, all variables or some; and the bands' probability.
-    simultaneous
+    curves : xarray.Dataset
+        Draws from `calibration_curves`, all variables or some, dims (chain, draw, score).
+    prob : float
+        Probability of the bands.
+    simultaneous : bool
         False: at each score, the central interval with a share `prob` of the draws. True: wider by
         one factor, so that a share `prob` of curves lies inside at all scores (Montiel Olea and
         Plagborg-Moller 2019).

@@ -63,24 +63,27 @@ def item_posteriors(
 
     Parameters
     ----------
-    fit, items
-        The fit, and items of its kind; without outcomes they get theta given the score alone (and
-        the group, and what else the prior depends on). A new group gets the shared curves with the
+    fit : Fit
+        The fit.
+    items : PoissonItems, NormalItems or BinomialItems
+        Items of the fit's kind; without outcomes they get theta given the score alone (and the
+        group, and what else the prior depends on). A new group gets the shared curves with the
         uncertainty of a group.
-    quantiles
+    quantiles : Sequence[float]
         Probabilities of the quantile columns, each between 0 and 1.
-    draws
-        ``"all"`` averages every item over all draws of the curves. ``"auto"`` scores by the prior
-        table of `export_prior`, except items that it flags and quantiles beyond 0.005 and 0.995:
-        within 2e-3 posterior sd of ``"all"`` for 99 of 100 items (mixtures and terms 5e-3,
-        quantiles 1e-2), except quantiles that are about to jump to a spike at zero. Flagged items
-        get the moments of all draws, and quantiles within 0.02 of the interval's width for 99 of
-        100; they take 30 to 300 microseconds each.
-    out
-        Parquet file to stream to, which appears when it is complete. Or a folder (an existing one,
-        or a name that ends with a slash) for a file of the same name for each file of items; a
-        later run makes only what is missing or was made from another fit, options or file.
-    progress
+    draws : {"auto", "all"}
+        Whether to average over all draws of the curves, or over few quadrature points wherever
+        these are accurate. ``"auto"`` scores by the prior table of `export_prior`, except items
+        that it flags and quantiles beyond 0.005 and 0.995: within 2e-3 posterior sd of ``"all"``
+        for 99 of 100 items (mixtures and terms 5e-3, quantiles 1e-2), except quantiles that are
+        about to jump to a spike at zero. Flagged items get the moments of all draws, and quantiles
+        within 0.02 of the interval's width for 99 of 100; they take 30 to 300 microseconds each.
+    out : str, Path or None
+        Parquet file to write, or a folder. A file is streamed to, and appears when it is complete.
+        A folder (an existing one, or a name that ends with a slash) gets a file of the same name
+        for each file of items; a later run makes only what is missing or was made from another fit,
+        options or file.
+    progress : bool or None
         Whether to show progress on standard error.
 
     Returns

@@ -106,20 +106,36 @@ def posterior_sql(
 
     Parameters
     ----------
-    fit
+    fit : Fit
         The fit, of any prior that `export_prior` can write.
-    table
+    table : str
         Name of the table of items, such as ``'sales."Ads 2024"'``.
-    score, count, exposure, value, noise_sd, successes, trials, group
-        Names of the columns that the fit's kind of items has; None takes those of the fit's items.
-    columns, quantiles
-        Other columns to keep, such as the items' key, and levels, from 0.005 to 0.995.
-    prior
-        Name of a table that holds the file of ``soc.export_prior(fit, "prior.parquet")``, loaded
-        unchanged; there is no row if it is another fit's. None writes its numbers into the text.
-    dialect
-        ``"duckdb"``, ``"postgres"``, ``"pyspark"``, ``"databricks"``, ``"bigquery"``,
-        ``"snowflake"``, ``"trino"`` or another one that Ibis supports.
+    score : str or None
+        Column of the scores; None takes that of the fit's items, here and below.
+    count : str or None
+        Column of counts.
+    exposure : str or None
+        Column of exposures.
+    value : str or None
+        Column of values.
+    noise_sd : str or None
+        Column of noise sds.
+    successes : str or None
+        Column of successes.
+    trials : str or None
+        Column of trials.
+    group : str, Sequence[str] or None
+        Columns of groups.
+    columns : Sequence[str]
+        Other columns to keep, such as the items' key.
+    quantiles : Sequence[float]
+        Two levels, from 0.005 to 0.995.
+    prior : str or None
+        Table that holds the file of ``soc.export_prior(fit, "prior.parquet")``, loaded unchanged;
+        there is no row if it is another fit's. None writes its numbers into the text.
+    dialect : str
+        SQL dialect, such as ``"duckdb"``, ``"postgres"``, ``"pyspark"``, ``"databricks"``,
+        ``"bigquery"``, ``"snowflake"``, ``"trino"`` or another one that Ibis supports.
 
     Returns
     -------
