@@ -112,10 +112,10 @@ def gufunc_signature(inputs: Sequence[int]) -> str:
 class MixtureLogMarginal(Op):
     """Map (predictors (rows, J), *arrays of `MixtureCells`) to log marginals and their slopes."""
 
-    __props__ = ("law",)
+    __props__ = ("family",)
 
-    def __init__(self, law: str) -> None:
-        self.law = law
+    def __init__(self, family: str) -> None:
+        self.family = family
 
     def make_node(self, *inputs: Variable) -> Apply:
         """Both outputs."""
@@ -127,7 +127,7 @@ class MixtureLogMarginal(Op):
         self, node: Apply, inputs: Sequence[Floats], outputs: list[list[Floats]]
     ) -> None:
         """Compute both outputs."""
-        outputs[0][0], outputs[1][0] = _log_marginals(self.law, *inputs)
+        outputs[0][0], outputs[1][0] = _log_marginals(self.family, *inputs)
 
     def pullback(
         self,
@@ -141,9 +141,9 @@ class MixtureLogMarginal(Op):
 
 
 def _log_marginals(
-    law: str, predictors: Floats, *arrays: Floats
+    family: str, predictors: Floats, *arrays: Floats
 ) -> tuple[Floats, Floats]:
-    cells = MixtureCells.made_of(FAMILIES[law].components.law, *arrays)
+    cells = MixtureCells.made_of(FAMILIES[family], *arrays)
     value, slope = map(np.ascontiguousarray, cells.log_marginals(predictors))
     return value, slope
 
@@ -151,12 +151,12 @@ def _log_marginals(
 @register_funcify_default_op_cache_key(MixtureLogMarginal)
 def _called_from_numba(op: MixtureLogMarginal, **kwargs: Any) -> Any:
     """Call NumPy from compiled code, which PyTensor's cache can keep."""
-    law = op.law
+    family = op.family
 
     @numba.njit
     def mixture_log_marginal(*inputs):  # type: ignore[no-untyped-def]
         with numba.objmode(value="float64[::1]", slope="float64[:, ::1]"):
-            value, slope = _log_marginals(law, *inputs)
+            value, slope = _log_marginals(family, *inputs)
         return value, slope
 
     return mixture_log_marginal

@@ -10,7 +10,7 @@ from scipy import special
 
 from .._lib.arrays import Floats, Ints
 from ..families.family import Family
-from ..families.mixture_weights import Law, WeightForms, solved
+from ..families.mixtures import Components, WeightForms, solved
 from ..families.rows import Columns
 
 _FORMS = 6  # of `MixtureCells.arrays`, those of the forms
@@ -38,7 +38,7 @@ def cell_points(
         for x, mean in (("y", y), (letter, size))
     )
     cov = cells["sum_yN"] / n - y * size if "sum_yN" in cells else np.zeros_like(n)
-    by_y, by_size, curvature = family.components.curvature(y, size, variance)
+    by_y, by_size, curvature = family.curvature(y, size, variance)
     along_y = vy * by_y + cov * by_size
     along_size = cov * by_y + vn * by_size
     spread = along_y * by_y + along_size * by_size
@@ -83,10 +83,10 @@ class MixtureCells:
         return (*self.forms.arrays, *cells)
 
     @staticmethod
-    def made_of(law: Law, *arrays: NDArray[Any]) -> "MixtureCells":
+    def made_of(family: Components, *arrays: NDArray[Any]) -> "MixtureCells":
         """Cells of the family with these `arrays`."""
         return MixtureCells(
-            WeightForms.made_of(law, *arrays[:_FORMS]), *arrays[_FORMS:]
+            WeightForms.made_of(family, *arrays[:_FORMS]), *arrays[_FORMS:]
         )
 
     def log_marginals(self, predictors: Floats) -> tuple[Floats, Floats]:

@@ -15,9 +15,8 @@ from scipy import sparse
 
 from .._lib.arrays import Floats, Ints
 from ..data.statistics import Statistics
-from ..families.components import Components, Frame, stretching
-from ..families.family import ZERO, Family
-from ..families.mixture_weights import Law, WeightForms
+from ..families.family import Family
+from ..families.mixtures import ZERO, Frame, WeightForms, stretching
 from ..families.rows import Columns, pooled
 from .laplace import Laplace, floored
 from .mixture_cells import MixtureCells, cell_points
@@ -134,15 +133,15 @@ class Mixture(Target):
 
 
 def _merged(
-    components: Components, pilot: Pilot, states: Sequence[State], wider: Floats
+    family: Family, pilot: Pilot, states: Sequence[State], wider: Floats
 ) -> MergedRows:
     """Merge rows of neighbouring bins while their components hardly differ."""
     rows, (mean, variance) = pilot.rows, pilot.curves
     known = zip(pilot.curves, states, strict=True)
     values = [curve.design.whole @ state.coefficients for curve, state in known]
     raised = spline_matrix(variance.position, variance.basis.knots) @ wider
-    fine = components.base(values[0], values[1] + raised)
-    within = pilot.data.spread * components.rise(fine) ** 2
+    fine = family.frame(values[0], values[1] + raised)
+    within = pilot.data.spread * family.rise(fine) ** 2
     n = rows.n.astype(float)
     log_spread = np.log(fine.spread)
     series = np.stack([rows.group, rows.size, rows.atom], axis=1)
@@ -152,8 +151,8 @@ def _merged(
             return False
         share = n[members] / n[members].sum()
         spread = log_spread[members]
-        centre = share @ fine.location[members]
-        shift = share @ (within[members] + (fine.location[members] - centre) ** 2)
+        centre = share @ fine.centre[members]
+        shift = share @ (within[members] + (fine.centre[members] - centre) ** 2)
         looser = _LOOSER if n[members].sum() < _FEW_ITEMS * n.sum() else 1.0
         return bool(
             shift <= (looser * _MOST_SHIFT) ** 2 * np.exp(2.0 * share @ spread)
@@ -176,7 +175,7 @@ def _merged(
     def average(values: Floats) -> Floats:
         return np.asarray(((members @ values).T / items).T)
 
-    location = average(fine.location)
+    centres = average(fine.centre)
     position = average(mean.position)
     return MergedRows(
         code,
@@ -184,9 +183,9 @@ def _merged(
         average,
         mean.axis.inverse(position),
         position,
-        Frame(average(fine.mean_curve), location, np.exp(average(log_spread))),
+        Frame(average(fine.location), centres, np.exp(average(log_spread))),
         average(np.column_stack(values)),
-        average(within + (fine.location - location[code]) ** 2),
+        average(within + (fine.centre - centres[code]) ** 2),
     )
 
 
@@ -196,7 +195,7 @@ def _cells(
     """Joint cells, with the curves' row of each, in the form of the likelihood."""
     joint = pooled({**joint, "row": rows.of[joint["row"]]})
     variance = rows.base.width(rows.spread)
-    places = rows.base.places(family.components.z)
+    places = rows.base.places(family.component_grid)
     cell, outcomes, items = cell_points(family, joint, variance[joint["row"]])
     row_of_cell = joint["row"][cell]
     order = np.argsort(row_of_cell, kind="stable")
@@ -207,7 +206,7 @@ def _cells(
     for k, (begin, end) in enumerate(pairwise(start)):
         part = slice(begin, end)
         y, size = (values[order[part]] for values in outcomes)
-        theta = family.components.parameters(places[[k]], variance[[k], None])
+        theta = family.component_parameters(places[[k]], variance[[k], None])
         log = family.log_marginal(y[:, None], size[:, None], *theta)
         top = log.max(axis=1)
         if zero:
@@ -220,19 +219,20 @@ def _cells(
 
 
 def _weight_priors(
-    law: Law, z: Floats, prior: Any
+    family: Family, prior: Any
 ) -> tuple[dict[str, tuple[float, float, Any]], Floats]:
     """Mean, sd and sds of drift of each coefficient of log weights, and their functions of z."""
+    z = family.component_grid
     wiggles = np.empty((len(z), 0))
     priors: dict[str, tuple[float, float, Any]] = {}
-    if law.has_path:
+    if family.has_path:
         sds = (_PATH_SD, prior.drift) if prior.mixture else (_FIXED_SD, _FIXED_SD)
         priors["path"] = _PATH, *sds
     elif prior.mixture:
         priors["narrow"] = *_NARROW, prior.drift
     if prior.mixture:
-        wiggles = _functions(z, prior.functions, narrow=not law.has_path)
-        for k in range(3, 3 + wiggles.shape[1] - (not law.has_path)):
+        wiggles = _functions(z, prior.functions, narrow=not family.has_path)
+        for k in range(3, 3 + wiggles.shape[1] - (not family.has_path)):
             priors[f"z{k}"] = 0.0, prior.shape, prior.drift
     if prior.zero:
         priors[ZERO] = _ZERO, _ZERO_SD, _ZERO_DRIFT
@@ -252,9 +252,8 @@ def _mixture(
 ) -> Mixture:
     """Predictors, their priors and cells, on a grid around curves."""
     curves = pilot.curves
-    components = family.components
-    rows = _merged(components, pilot, states, wider)
-    priors, functions = _weight_priors(components.law, components.z, prior)
+    rows = _merged(family, pilot, states, wider)
+    priors, functions = _weight_priors(family, prior)
     number = len(priors)
     unit = np.eye(2 + len(priors))[:, :, None]
     basis = make_basis(
@@ -293,7 +292,7 @@ def _mixture(
     at_knots = at_knots @ indicators[predictor > 1]
     coords = {"weight_knot": basis.knots, "weight_function": list(priors)}
     outputs.append(Output("weight_coefficient", coords, at_knots))
-    forms = components.forms(rows.base, functions, rows.start, prior.mixture)
+    forms = family.weight_forms(rows.base, functions, rows.start, prior.mixture)
     cells = _cells(family, joint, rows, forms, prior.zero)
     return Mixture(states, wider, rows, functions, (design,), columns, outputs, cells)
 

@@ -195,7 +195,7 @@ def mixture_data(problem: Problem) -> xr.Dataset:
         {
             **pilot,
             "grid_raise": ("variance_knot", mixture.wider),
-            "component_z": ("component", family.components.z),
+            "component_z": ("component", family.component_grid),
             "component_function": (("component", "weight_function"), mixture.functions),
         },
         {dim: np.asarray(coords[dim]) for dim in dims},

@@ -219,14 +219,14 @@ def observe_mixture(
 ) -> None:
     """Add the observed variable of a mixture given the predictors (rows, J)."""
     core = [x.ndim for x in cells.arrays]
-    law = cells.forms.law.name
+    family = cells.forms.family.name
 
     def logp(_: Any, predictors: Any, *arrays: Any) -> Any:
         # without the leading dimensions of length 1 that PyMC adds
         inputs = (
             x[(0,) * (x.ndim - number)] for x, number in zip(arrays, core, strict=True)
         )
-        return MixtureLogMarginal(law)(predictors, *inputs)[0]
+        return MixtureLogMarginal(family)(predictors, *inputs)[0]
 
     excess = cells.forms.bounds.excess(predictors[:, 0], predictors[:, 1], pt)
     pm.Potential(WITHIN_BOUNDS, -0.5 * sum(pt.sqr(x / BEYOND).sum() for x in excess))

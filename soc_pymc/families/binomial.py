@@ -13,14 +13,24 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import ItemsError
-from ..prior_table import ARRAYS, FAMILIES
-from .components import BETAS
+from ..prior_table import ARRAYS
+from ..prior_table import FAMILIES as ALL_FORMULAS
 from .family import Family, Generators
+from .mixtures import (
+    STEP,
+    WIDTH,
+    CurveBounds,
+    Frame,
+    Grid,
+    Relative,
+    between,
+    reciprocal,
+)
 from .outcome import SCORES, Outcome, Table, Validity, Words, rate_of, residual_squares
 from .poisson import COUNT_CELLS, EXPOSURE_CELLS, draw_log_gamma
 from .priors import Beta, BetaMixture
@@ -33,7 +43,7 @@ from .special_functions import (
     log_beta_binomial,
 )
 
-BETA = FAMILIES["Beta"]
+FORMULAS = ALL_FORMULAS["Beta"]
 _FAR = 600.0  # logits of draws beyond which tails are those of a power of the odds
 _NO_SPREAD = 1e15  # a + b beyond which theta does not vary
 # of a Beta with theta at 0 or 1, which can be drawn
@@ -53,6 +63,17 @@ _CELLS = (
     Cell("failures_cell", "rest", "count", 11, 0),
     COUNT_CELLS._replace(name="successes_cell"),
 )
+
+_LOGITS = 36.0  # largest logit of a mean that float64 tells from 1
+_LOG_SPREADS = (-230.0, 2.7)  # of the dispersion: spreads of logit theta are at most 21
+# Newton steps, and the largest change of a log weight in one, and in the last
+_TILTS = 20
+_MOST_TILT = 2.0
+_TILTED = 1e-12
+_FAINT = 1e-200  # weight that counts as 0
+# what rounding to the lattice below adds to the variance, in squared spreads: a 12th of a step's
+# square, twice where neither a nor b is far larger than the other
+_ROUNDED = 1.5 * STEP**2 / 12.0
 
 
 # --- the outcome ---------------------------------------------------------------------------------
@@ -311,7 +332,7 @@ class BinomialRows(RowSums):
         row, n, items = self._sizes()
         averaged = self.widened(np, location, dispersion, self.spread)
         f, g = (curve[row] for curve in averaged)
-        a, b = BETA.parameters(f, np.maximum(g, -BETA.bounds[1]), ARRAYS)
+        a, b = FORMULAS.parameters(f, np.maximum(g, -FORMULAS.bounds[1]), ARRAYS)
         m = a + b
         v = special.expit(f) * special.expit(-f)
         of_location = n * v * ((m + 1.0) / (m + n))
@@ -349,12 +370,11 @@ class BinomialBeta(Family):
     """Beta(a, b) priors of the probabilities of successes."""
 
     name = "Beta"
-    formulas = BETA
+    formulas = FORMULAS
     outcome = BinomialOutcome()
     prior = Beta
     mixture = BetaMixture
     rows = BinomialRows
-    components = BETAS
     parameters = "a", "b"
 
     def to_curves(self, a: Any, b: Any) -> Pair:
@@ -401,10 +421,15 @@ class BinomialBeta(Family):
 
     def above_drawn(self, drawn: Floats, a: Floats, b: Floats) -> Floats:
         tail = beta_tail(special.expit(drawn), special.expit(-drawn), a, b)
-        # odds below all numbers
-        shape = np.where(drawn < 0, a, b)
-        far = np.exp(-shape * np.abs(drawn) - np.log(shape) - special.betaln(a, b))
-        return np.where(np.abs(drawn) < _FAR, tail, np.where(drawn < 0, 1.0 - far, far))
+        is_far = np.broadcast_to(np.abs(drawn) >= _FAR, tail.shape)
+        if is_far.any():  # odds below all numbers
+            logit, a, b = (
+                values[is_far] for values in np.broadcast_arrays(drawn, a, b)
+            )
+            shape = np.where(logit < 0, a, b)
+            far = np.exp(-shape * np.abs(logit) - np.log(shape) - special.betaln(a, b))
+            tail[is_far] = np.where(logit < 0, 1.0 - far, far)
+        return tail
 
     def log_marginal(self, y: Any, size: Any, a: Any, b: Any) -> Floats:
         return np.asarray(log_beta_binomial(y, size, a, b))
@@ -443,3 +468,184 @@ class BinomialBeta(Family):
         count, width = super().grid(weight, a, b, size, size)
         count = np.minimum(count, size)  # those beyond the grid's end have no weight
         return np.where(swap, size - count, count), width
+
+    # --- components of mixtures
+
+    component_ends = (-8.05, 8.05)  # as for Gammas, on both sides
+
+    def frame(self, location: ArrayLike, dispersion: ArrayLike) -> Frame:
+        middle = np.clip(np.asarray(location, dtype=float), -_LOGITS, _LOGITS)
+        log_spread = np.clip(np.asarray(dispersion, dtype=float), *_LOG_SPREADS)
+        a, b = FORMULAS.parameters(middle, log_spread, ARRAYS)
+        variance = special.polygamma(1, a) + special.polygamma(1, b)
+        return Frame(middle, special.psi(a) - special.psi(b), np.sqrt(variance))
+
+    def rise(self, frame: Frame) -> Floats:
+        # mu a psi'(a) + (1 - mu) b psi'(b), with mu = a / (a + b)
+        a, b = betas_of_logit(frame.centre, frame.spread**2)
+        by_a = a / (a + b) * a * special.polygamma(1, a)
+        return np.asarray(by_a + b / (a + b) * b * special.polygamma(1, b))
+
+    def component_parameters(self, centre: Floats, variance: Floats) -> Pair:
+        return betas_of_logit(centre, variance)
+
+    def relative(self, frame: Frame, parameters: Pair, z: Floats) -> Relative:
+        a, b = parameters
+        location = frame.location[:, None]
+        logit = np.log(a) - np.log(b)
+        gap = logit - location
+        positions = np.stack([special.log_expit(logit), special.log_expit(-logit)])
+        log_middle = np.stack(
+            [special.log_expit(location), special.log_expit(-location)]
+        )
+        log_up, log_down = positions - log_middle
+        # of two equal forms, the one whose exponentials are small
+        mean = np.where(
+            gap > 0,
+            -np.exp(log_up) * np.expm1(-np.maximum(gap, 0.0)),
+            np.exp(log_down) * np.expm1(np.minimum(gap, 0.0)),
+        )
+        variance = np.exp(log_up + log_down - log_middle.sum(axis=0)) / (a + b + 1.0)
+        middle = special.expit(frame.location)
+        ones = np.ones(len(mean))
+        return Relative(positions, mean, variance, ones, middle, frame.spread)
+
+    def log_pilot(
+        self,
+        frame: Frame,
+        z: Floats,
+        curves: Floats,
+        parts: Relative,
+        bounds: CurveBounds,
+    ) -> Floats:
+        # rounding to the grid moves moments, most where theta is largest; tilts by theta and its
+        # square restore them. In units of m (1 - m), around m, the mean is 0, the variance this
+        odds_cv2 = np.exp(curves[:, 1])
+        variance = odds_cv2 / (1.0 + parts.middle * (1.0 - parts.middle) * odds_cv2)
+        targets = np.stack([np.zeros(len(variance)), variance], axis=1)
+        powers = np.stack([parts.mean, parts.mean**2 + parts.variance], axis=2)
+        weight = beta_weights(frame, z, curves)
+        has_weight = weight > _FAINT
+        log = np.log(np.maximum(weight, _FAINT))
+        tilt = np.zeros((len(log), 2))
+        for _ in range(_TILTS):
+            log_tilted = log + (powers @ tilt[..., None])[..., 0]
+            tilted = special.softmax(np.where(has_weight, log_tilted, -np.inf), axis=1)
+            moments = np.einsum("nr,nrk->nk", tilted, powers)
+            centred = powers - moments[:, None]
+            slope = (tilted[..., None] * centred).mT @ centred
+            # there is no inverse where the components that have weight have one mean, such as 1
+            step = (
+                np.linalg.pinv(slope, hermitian=True) @ (targets - moments)[..., None]
+            )
+            change = np.abs(centred @ step)[..., 0]
+            longest = change.max(axis=1, where=has_weight, initial=0.0)
+            shorter = _MOST_TILT / np.maximum(longest, _MOST_TILT)
+            tilt += step[..., 0] * shorter[:, None]
+            if longest.max() < _TILTED:
+                break
+        log_mean, log_complement = parts.positions
+        at_pilot = bounds.bent(bounds.location, bounds.dispersion)[0]
+        spread = np.exp(at_pilot[1]) - bounds.inner
+        a = 1.0 / (spread * (1.0 - parts.middle))
+        b = 1.0 / (spread * parts.middle)
+        tilted = log + (powers @ tilt[..., None])[..., 0]
+        log_ratio = tilted - a[:, None] * log_mean - b[:, None] * log_complement
+        # beyond the components that have weight the ratio stays the same
+        low = has_weight.argmax(axis=1)
+        high = len(z) - 1 - has_weight[:, ::-1].argmax(axis=1)
+        component = np.clip(np.arange(len(z)), low[:, None], high[:, None])
+        return np.take_along_axis(log_ratio, component, axis=1)
+
+    def log_weights(
+        self,
+        location: Floats,
+        dispersion: Floats,
+        path: Floats,
+        grid: Grid,
+        slopes: bool,
+    ) -> tuple[Floats, list[Floats]]:
+        # logits in place of logarithms; Betas are exact where the curves are the pilot's
+        log_mean, log_complement, floor, at_pilot = grid.base
+        middle = grid.middle
+        inner = grid.inner
+        odds_cv2 = np.exp(dispersion)
+        odds = middle * np.exp(location)
+        m = odds / (1.0 - middle + odds)
+        variance = odds_cv2 - inner
+        a = 1.0 / (variance * (1.0 - m))
+        b = 1.0 / (variance * m)
+        centre = np.log(m) - np.log(1.0 - m) + variance * (m - 0.5)
+        y = (log_mean - log_complement - centre) / variance
+        square = y * y
+        normal: tuple[Floats, ...] = (square * (-0.5 * variance),)
+        to_mean = a * log_mean
+        to_complement = b * log_complement
+        total = to_mean + to_complement
+        beta: tuple[Floats, ...] = (at_pilot + total,)
+        if slopes:
+            by_mean = y * (1.0 + variance * m * (1.0 - m))
+            normal += by_mean, (0.5 * square + y * (m - 0.5)) * odds_cv2
+            beta += m * total - to_complement, total * (-odds_cv2 / variance)
+        return between(normal, beta, path, floor)
+
+    def zero(self, a: Floats) -> Pair:
+        return np.ones(len(a)), np.full(len(a), 1e100)
+
+    def curvature(
+        self, y: Floats, size: Floats, variance: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        # in the logit of the share of successes
+        failures = size - y
+        by_failures = reciprocal(failures)
+        sharpness = 1.0 / (variance + 1.0 / (y + 1.0) + 1.0 / (failures + 1.0))
+        return reciprocal(y) + by_failures, -by_failures, sharpness
+
+
+def betas_of_logit(location: Floats, variance: Floats) -> Pair:
+    """Parameters of Betas whose logit has mean psi(a) - psi(b) and variance psi'(a) + psi'(b)."""
+    from .kernels import solve_betas
+
+    location, variance = np.broadcast_arrays(location, variance)
+    a, b = np.empty((2, location.size))
+    solve_betas(location.ravel(), variance.ravel(), a, b)
+    return a.reshape(location.shape), b.reshape(location.shape)
+
+
+def beta_weights(frame: Frame, z: Floats, curves: Floats) -> Floats:
+    """Weights (n, R) of components that make the Betas of these curves, (n, 2).
+
+    Logit theta is that of Beta(A, B), a component, plus log S - log T with S ~ Beta(a, A - a) and
+    T ~ Beta(b, B - b), both rounded to a lattice. The cdf is off by up to 0.004 where a and b are
+    0.5 or more (0.012 at 0.3).
+    """
+    location, dispersion = curves.T
+    location = np.clip(location, -_LOGITS, _LOGITS)
+    a, b = FORMULAS.parameters(location, dispersion, ARRAYS)
+    step = (z[1] - z[0]) * frame.spread
+    component = betas_of_logit(frame.centre, (WIDTH**2 + _ROUNDED) * frame.spread**2)
+    middle = special.psi(b) - special.psi(component[1])
+    # the sum of both centres is that of the components
+    upper = _on_lattice(a, component[0] - a, middle, step, len(z))
+    lower = _on_lattice(b, component[1] - b, middle, step, len(z))
+    size = upper.shape[1]
+    probability = np.zeros((len(a), 2 * size - 1))
+    for j in range(size):  # each point of -log T, with all of log S
+        probability[:, j : j + size] += upper * lower[:, [size - 1 - j]]
+    begin = size - 1 - len(z) // 2
+    weight = probability[:, begin : begin + len(z)]
+    weight[:, 0] += probability[:, :begin].sum(axis=1)
+    weight[:, -1] += probability[:, begin + len(z) :].sum(axis=1)
+    return weight
+
+
+def _on_lattice(
+    a: Floats, b: Floats, centre: Floats, step: Floats, reach: int
+) -> Floats:
+    """Probabilities (n, 2 reach + 1) of log S, S ~ Beta(a, b), on a lattice around a centre."""
+    edges = centre[:, None] + step[:, None] * (np.arange(-reach, reach) + 0.5)
+    b = np.maximum(
+        b, 1e-300
+    )  # of a component wider than the Beta: the limit, in which S is 1
+    below = special.betainc(a[:, None], b[:, None], np.exp(np.minimum(edges, 0.0)))
+    return np.diff(below, axis=1, prepend=0.0, append=1.0)

@@ -4,7 +4,7 @@ At a score a family's prior is given by two curves, or by the conjugate paramete
 Functions take either pair as two arrays and broadcast.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,16 +14,12 @@ from scipy.optimize import elementwise
 
 from .._lib.arrays import Bools, Floats
 from ..prior_table import ARRAYS, mixture_rows, moments
-from .components import Components
+from .mixtures import Components
 from .outcome import Outcome
 from .rows import Pair, RowSums
 
 Generators = tuple[Generator, ...]
 
-ZERO = "zero"
-"""Name of the logit of the share of theta that is 0, among the functions of the log weights."""
-NEAR_ZERO = 1e-90
-"""Size of theta below which it is a draw of the component that stands for 0."""
 _GRID = 256  # further outcomes that stand for all
 _REACH = 8.0  # extent of the grid beyond the components, in sd
 _MOST_NUMBERS = 1 << 16  # in one array of members x items
@@ -34,15 +30,13 @@ _ROUNDED = 1e-6  # probability that a difference from 1 does not show well
 _FAINT = 1e-10  # components of less weight do not widen the grid
 
 
-class Family(ABC):
+class Family(Components):
     """Laws of theta given the score, and of outcomes; a family writes the abstract methods."""
 
-    name: str
     outcome: Outcome
     prior: Any  # class of its configuration
     mixture: type  # that of mixtures of it
     rows: type[RowSums]  # sums of rows of items, and the log marginal given them
-    components: Components  # of mixtures
     formulas: Any  # of `soc_pymc.prior_table`
     has_log_moments: bool = False  # whether moments of log theta can be matched
     curves: tuple[str, str]  # names of the two curves in the posterior
@@ -96,13 +90,6 @@ class Family(ABC):
     def unit(self, dispersion: Floats) -> Floats:
         """Unit of an sd of the first curve, from the second."""
         return np.ones_like(dispersion)
-
-    def with_zero(self, a: Floats, b: Floats) -> Pair:
-        """Parameters, (n, 1) or (n, R), and as the last component those of theta = 0."""
-        # so close to 0 that no outcome can tell the two apart; moments take it as exactly 0
-        a, b = np.broadcast_arrays(a, b)
-        a_of_zero, b_of_zero = self.components.zero(a[:, 0])
-        return np.column_stack([a, a_of_zero]), np.column_stack([b, b_of_zero])
 
     # --- theta
 

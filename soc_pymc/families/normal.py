@@ -11,13 +11,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import ArrayLike
 from scipy import special
 
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import FitError
 from ..prior_table import FAMILIES as FORMULAS
-from .components import NORMALS
 from .family import Family, Generators
+from .mixtures import WIDTH, Frame, Grid, Relative
 from .outcome import SCORES, Outcome, Table, Validity, Words, uniform_range
 from .priors import Normal, NormalMixture
 from .rows import Columns, Pair, Ragged, RowSums, Weak, by_row, weak_dispersion
@@ -384,7 +385,6 @@ class NormalNormal(Family):
     prior = Normal
     mixture = NormalMixture
     rows = NormalRows
-    components = NORMALS
     parameters = "mean", "variance"
 
     def to_curves(self, a: Any, b: Any) -> Pair:
@@ -444,3 +444,45 @@ class NormalNormal(Family):
         gap = a - cut
         upto = self.cdf(least, a, total)
         return np.where(above, bell - gap * upto, bell + gap * (1.0 - upto))
+
+    # --- components of mixtures
+
+    has_path = False
+    component_ends = (-7.7, 7.7)
+
+    def frame(self, location: ArrayLike, dispersion: ArrayLike) -> Frame:
+        centre = np.array(location, dtype=float)
+        log_variance = np.clip(np.asarray(dispersion, dtype=float), -230.0, 230.0)
+        return Frame(centre, centre, np.exp(0.5 * log_variance))
+
+    def component_parameters(self, centre: Floats, variance: Floats) -> Pair:
+        return centre, variance
+
+    def relative(self, frame: Frame, parameters: Pair, z: Floats) -> Relative:
+        mean = ((frame.centre - frame.location) / frame.spread)[:, None] + z
+        variance = np.full(mean.shape, WIDTH**2)
+        ones = np.ones(len(mean))
+        return Relative(mean[None], mean, variance, frame.spread, 0.0 * ones, ones)
+
+    def log_weights(
+        self,
+        location: Floats,
+        dispersion: Floats,
+        path: Floats,
+        grid: Grid,
+        slopes: bool,
+    ) -> tuple[Floats, list[Floats]]:
+        total = np.exp(dispersion)
+        variance = total - grid.inner
+        y = (grid.base[0] - location) / variance
+        square = y * y
+        log_weights = square * (-0.5 * variance)
+        return log_weights, [y, square * (0.5 * total)] if slopes else []
+
+    def zero(self, a: Floats) -> Pair:
+        return np.zeros(len(a)), np.full(len(a), 1e-200)
+
+    def curvature(
+        self, y: Floats, size: Floats, variance: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        return np.ones_like(size), np.zeros_like(size), 1.0 / (size + variance)

@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 from numpy.random import Generator
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import ItemsError
 from ..prior_table import FAMILIES as FORMULAS
-from .components import GAMMAS, inverse_trigamma
 from .family import Family, Generators
+from .mixtures import LOWEST, Frame, Grid, Relative, between, reciprocal
 from .outcome import SCORES, Outcome, Table, Validity, Words, rate_of, residual_squares
 from .priors import Gamma, GammaMixture
 from .rows import (
@@ -74,6 +74,17 @@ _LIKE_TRIALS = (
 EXPOSURE_CELLS = Cell("exposure_cell", "size", "exposure", 16, ZERO_EXPOSURE)
 COUNT_CELLS = Cell("count_cell", "outcome", "count", 11, 0)
 _EXPOSURE = "sum_N", "sum_N2", "sum_N3", "sum_y2", "sum_yN", "sum_yN2", "sum_yN3"
+
+# smallest and largest log shape of a base Gamma: centres far from 0 still differ by its spread
+_LOG_SHAPES = (-2.7, 35.0)
+# a Gamma of a wider logarithm has next to nothing in its lower tail: spread, and centre below the
+# mean's logarithm, with which components reach down to 1e-6 of the mean and up to 150 times it
+_WIDEST_SPREAD = 1.4
+_FURTHEST_BELOW = 3.8
+_UPPER = (
+    0.05  # log of a share of a component below 0, from which its log density is a line
+)
+_SKEWED = 0.3  # increase of the largest spread of theta with that of its logarithm
 
 
 # --- the outcome ---------------------------------------------------------------------------------
@@ -375,7 +386,6 @@ class PoissonGamma(Family):
     prior = Gamma
     mixture = GammaMixture
     rows = PoissonRows
-    components = GAMMAS
     parameters = "shape", "rate"
     has_log_moments = True
 
@@ -451,6 +461,79 @@ class PoissonGamma(Family):
         log_p = -y * np.log1p(b / size) - a * np.log1p(size / b)
         return np.asarray(log_p + special.gammaln(a[0] + y) - special.gammaln(y + 1.0))
 
+    # --- components of mixtures
+
+    # lower tails of log theta are at worst exponential with a mean of one spread
+    component_ends = (-8.05, 6.3)
+
+    def frame(self, location: ArrayLike, dispersion: ArrayLike) -> Frame:
+        # Gammas reach far to both sides where the spread is large
+        location = np.array(location, dtype=float)
+        shape = np.exp(np.clip(-np.asarray(dispersion, dtype=float), *_LOG_SHAPES))
+        below = np.maximum(special.psi(shape) - np.log(shape), -_FURTHEST_BELOW)
+        spread = np.minimum(np.sqrt(special.polygamma(1, shape)), _WIDEST_SPREAD)
+        return Frame(location, location + below, spread)
+
+    def component_parameters(self, centre: Floats, variance: Floats) -> Pair:
+        shape = inverse_trigamma(variance[:, :1])  # shared by the components
+        return shape, np.exp(special.psi(shape) - centre)
+
+    def relative(self, frame: Frame, parameters: Pair, z: Floats) -> Relative:
+        shape, rate = parameters
+        log_mean = np.log(shape) - np.log(rate) - frame.location[:, None]
+        mean = np.expm1(log_mean)
+        ones = np.ones(len(shape))
+        # means and variances of wide log-normals and Gammas are in their upper tails
+        reach = frame.spread * (1.0 + _SKEWED * frame.spread**2)
+        variance = (1.0 + mean) ** 2 / shape
+        return Relative(log_mean[None], mean, variance, ones, 0.0 * ones, reach)
+
+    def log_weights(
+        self,
+        location: Floats,
+        dispersion: Floats,
+        path: Floats,
+        grid: Grid,
+        slopes: bool,
+    ) -> tuple[Floats, list[Floats]]:
+        # log-normals, and Gamma(a) as Beta(a, A - a) Gamma(A), a component
+        place = grid.base[0]
+        inner = grid.inner
+        cv2 = np.exp(dispersion)
+        a = np.exp(-dispersion)
+        variance = np.log1p(cv2) - np.log1p(inner)
+        y = (place - (location - 0.5 * variance)) / variance
+        square = y * y
+        normal: tuple[Floats, ...] = (square * (-0.5 * variance),)
+        log_share = place + (np.log(inner * a) - location)
+        share = np.exp(np.clip(log_share, LOWEST, -_UPPER))
+        complement = 1.0 - share
+        slope = share / complement
+        # beyond, a straight line, so that no weight is 0
+        beyond = np.maximum(log_share + _UPPER, 0.0)
+        log_complement = np.log(complement) - slope * beyond
+        power = 1.0 / inner - a - 1.0
+        gamma: tuple[Floats, ...] = (a * log_share + power * log_complement,)
+        # the first component also stands for what is below it
+        cells = a * (place[:, 1:2] - place[:, :1])
+        gamma[0][:, :1] += np.log1p(1.0 / cells)
+        if slopes:
+            normal += y, (square - y) * (0.5 * cv2 / (1.0 + cv2))
+            slope *= power
+            by_dispersion = slope + a * (log_complement - log_share - 1.0)
+            by_dispersion[:, :1] += 1.0 / (1.0 + cells)
+            gamma += slope - a, by_dispersion
+        return between(normal, gamma, path, grid.base[2])
+
+    def zero(self, a: Floats) -> Pair:
+        return a, np.full(len(a), 1e100)
+
+    def curvature(
+        self, y: Floats, size: Floats, variance: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        sharpness = 1.0 / (variance + 1.0 / (y + 1.0))
+        return reciprocal(y), -reciprocal(size), sharpness
+
 
 def draw_log_gamma(shape: Floats, rngs: Generators) -> Floats:
     """Draws of the logarithm of a Gamma of rate 1, one for each element, row by row."""
@@ -472,3 +555,13 @@ def match_gammas(mean_log: Floats, variance_log: Floats) -> tuple[Floats, Floats
     """Log mean and log cv2 of the Gammas with these moments of log theta."""
     shape = inverse_trigamma(variance_log)
     return mean_log + np.log(shape) - special.psi(shape), -np.log(shape)
+
+
+def inverse_trigamma(value: ArrayLike) -> Floats:
+    """X > 0 with trigamma(x) = value, by Newton's method on 1/trigamma, which is nearly linear."""
+    v = np.asarray(value, dtype=float)
+    x = np.where(v > 1.0, 1.0 / np.sqrt(v), 0.5 + 1.0 / v)  # close at both ends
+    for _ in range(5):
+        trigamma = special.polygamma(1, x)
+        x = x + trigamma * (1.0 - trigamma / v) / special.polygamma(2, x)
+    return x

@@ -115,7 +115,7 @@ class RowValues:
         if prior.gridded:
             from .._model.mixture_cells import MixtureCells
 
-            data = MixtureCells.made_of(family.components.law, *parts["cells"])
+            data = MixtureCells.made_of(family, *parts["cells"])
         else:
             values = {
                 name: Ragged(part[0], tuple(part[1:])) if len(part) > 1 else part[0]

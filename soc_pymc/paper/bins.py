@@ -8,8 +8,8 @@ from .._lib.arrays import Bools, Floats, Ints
 from .._lib.threads import ordered_map
 from .._model.interpreter import exact_slopes
 from .._model.mixture_cells import cell_points
-from ..families.components import WIDTH
 from ..families.family import Family
+from ..families.mixtures import WIDTH
 from ..families.rows import Columns, RowSums
 from .smoothing import Pair, Parts
 
@@ -112,8 +112,7 @@ def search(
     family: Family, cells: Columns, bins: Ints, curves: Pair
 ) -> tuple[Parts, Floats, Bools]:
     """Mixtures of bins around conjugate priors, their log likelihoods, and whether EM ended."""
-    components = family.components
-    z = np.linspace(*components.ends, _NUMBER)
+    z = np.linspace(*family.component_ends, _NUMBER)
     order = np.argsort(cells["bin"])
     low, high = (
         np.searchsorted(cells["bin"][order], bins, side=s) for s in ("left", "right")
@@ -125,8 +124,8 @@ def search(
         location = curves[0] - 0.5 * variance
         spread = np.sqrt(variance)
     else:
-        base = components.base(*curves)
-        location = base.location
+        base = family.frame(*curves)
+        location = base.centre
         spread = base.spread
     places = location[:, None] + spread[:, None] * z
     sds = np.repeat(
@@ -141,7 +140,7 @@ def search(
         variance = np.full(high[k] - low[k], sds[k, 0] ** 2)
         cell, (y, size), items = cell_points(family, cells_of_bin, variance)
         centres = np.broadcast_to(places[k], (len(items), len(z)))
-        theta = components.parameters(centres, variance[cell, None])
+        theta = family.component_parameters(centres, variance[cell, None])
         log_density = family.log_marginal(y[:, None], size[:, None], *theta)
         top = log_density.max(axis=1)
         weight, value, ended = fixed_weights(

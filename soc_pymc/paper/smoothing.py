@@ -226,7 +226,7 @@ def place_moments(weight: Floats, place: Floats, sd: Floats) -> Pair:
 
 def mixture_curves(family: Family, weight: Floats, place: Floats, sd: Floats) -> Pair:
     """First curve of mixtures, and exp of the second."""
-    theta = family.components.parameters(place, sd**2)
+    theta = family.component_parameters(place, sd**2)
     mean, variance = place_moments(
         weight, family.mean(*theta), np.sqrt(family.variance(*theta))
     )

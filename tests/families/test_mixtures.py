@@ -7,8 +7,7 @@ import pytest
 from scipy import special
 
 from soc_pymc._model.mixture_cells import MixtureCells, cell_points
-from soc_pymc.families.components import stretching
-from soc_pymc.families.mixture_weights import weights_of_draws
+from soc_pymc.families.mixtures import stretching, weights_of_draws
 from tests.family_records import RECORDS
 
 # both curves of the base distributions at three scores
@@ -28,9 +27,9 @@ def functions_of(z):
 
 def forms_of(name):
     """Base distributions at three scores, and how predictors give the weights there."""
-    components = RECORDS[name].family.components
-    base = components.base(*CURVES[name].T)
-    return base, components.forms(base, functions_of(components.z), CURVES[name])
+    family = RECORDS[name].family
+    base = family.frame(*CURVES[name].T)
+    return base, family.weight_forms(base, functions_of(family.component_grid), CURVES[name])
 
 
 def predictors_of(name, draws, seed, far=0.4):
@@ -47,8 +46,8 @@ def predictors_of(name, draws, seed, far=0.4):
 def component_laws(name, base):
     """SciPy's laws of theta under the components, (scores, R)."""
     record = RECORDS[name]
-    places, width = base.places(record.family.components.z), base.width()[:, None]
-    return record.theta(*record.family.components.parameters(places, width))
+    places, width = base.places(record.family.component_grid), base.width()[:, None]
+    return record.theta(*record.family.component_parameters(places, width))
 
 
 # --- components ----------------------------------------------------------------------------------
@@ -60,7 +59,7 @@ def test_components_have_their_mean_and_variance(name):
     if name == "Gamma":
         variance = np.geomspace(1e-12, 1e4, 41)[:, None]
     location = np.linspace(-60.0, 60.0, 13) + np.zeros_like(variance)
-    a, b = RECORDS[name].family.components.parameters(location, variance)
+    a, b = RECORDS[name].family.component_parameters(location, variance)
     mean, spread = {
         "Gamma": lambda: (special.psi(a) - np.log(b), special.polygamma(1, a)),
         "Normal": lambda: (a, b),
@@ -95,7 +94,7 @@ def test_points_of_cells_keep_means_and_stay_possible():
 def test_functions_tilt_the_weights(name):
     """Log weights move by the functions times their coefficients, less a shift and a stretch."""
     base, forms = forms_of(name)
-    z = RECORDS[name].family.components.z
+    z = RECORDS[name].family.component_grid
     predictors = predictors_of(name, 1, 5)
     plain = predictors.copy()
     plain[..., 3:] = 0.0
@@ -104,7 +103,7 @@ def test_functions_tilt_the_weights(name):
     for score in range(3):
         centre, corner = 0.0, 3.0
         if name != "Normal":  # both tails of the logarithm begin at the scale of theta
-            centre = (base.mean_curve - base.location)[score] / base.spread[score]
+            centre = (base.location - base.centre)[score] / base.spread[score]
             corner = min(3.0, 2.0 / base.spread[score])
         tilts = np.column_stack([np.ones(len(z)), z, stretching(z, centre, corner)])
         residual = moved[score] - tilts @ np.linalg.lstsq(tilts, moved[score], rcond=None)[0]
@@ -121,11 +120,11 @@ def test_weights_at_absurd_predictors_are_weights(name, far):
 @pytest.mark.parametrize("widened", [0.0, 1.0])
 def test_weights_around_absurd_curves_are_weights(name, widened):
     """Also where components are wider than the family's law, as on grids of uncertain curves."""
-    components = RECORDS[name].family.components
+    family = RECORDS[name].family
     grid = np.meshgrid([-300.0, -36, -10, -6, 0, 7, 20, 60], [-60.0, -4, 0.4, 3, 40])
     curves = np.stack(grid, axis=-1).reshape(-1, 2)
-    base = components.base(curves[:, 0], curves[:, 1] + widened)
-    forms = components.forms(base, functions_of(components.z), curves)
+    base = family.frame(curves[:, 0], curves[:, 1] + widened)
+    forms = family.weight_forms(base, functions_of(family.component_grid), curves)
     predictors = np.tile(np.pad(curves, ((0, 0), (0, 3))), (3, 1, 1))
     predictors[1:, :, 1] += [[3.0], [-6.0]]
     weight = weights_of_draws(predictors, forms)
@@ -148,10 +147,10 @@ ENDS = [  # the family's law, and by how much the mixture's cdf may differ
 @pytest.mark.parametrize(("name", "prior", "error"), ENDS)
 def test_the_path_ends_in_the_familys_law(name, prior, error):
     record = RECORDS[name]
-    components = record.family.components
+    family = record.family
     curves = np.array([record.family.to_curves(*np.array(prior))])
-    base = components.base(*curves.T)
-    forms = components.forms(base, np.zeros((len(components.z), 1)), curves)
+    base = family.frame(*curves.T)
+    forms = family.weight_forms(base, np.zeros((len(family.component_grid), 1)), curves)
     predictors = np.column_stack([curves, [float(name != "Normal")]])[None]
     weight = weights_of_draws(predictors, forms)[0, 0]
     prob = np.concatenate([[1e-3], np.linspace(0.01, 0.99, 99), [0.999]])
@@ -176,7 +175,7 @@ def cells_of(name, atoms=False):
     With atoms, some cells may be of theta = 0, whose share is the last of five predictors.
     """
     _, forms = forms_of(name)
-    rng, z = np.random.default_rng(1), RECORDS[name].family.components.z
+    rng, z = np.random.default_rng(1), RECORDS[name].family.component_grid
     density = np.exp(-0.5 * (z - rng.normal(size=(9, 1))) ** 2 / rng.uniform(0.5, 4.0, (9, 1)))
     items, constant = rng.integers(1, 9, 9).astype(float), np.array([0.5, -1.0, 0.0])
     start = np.array([0, 3, 8, 9])

@@ -1,24 +1,40 @@
-"""Weights of a mixture's components whose mean and variance are those of the curves.
+"""Mixtures of conjugate components on a grid around a base distribution.
 
-Predictors at a score are both curves of the family, for Gammas and Betas the path from a normal law
-to the family's, and coefficients of functions of the log weights. Two further functions shift and
-stretch the weights (the tilt) so that E(theta) and Var(theta) are what the curves say: so curves
-have the meaning and the prior that they have for a single distribution.
+Component r is at centre + spread z_r, where these are mean and sd of log theta (counts), theta
+(values) or logit theta (successes) under the base distribution, and its sd is a fixed share of the
+spread. So the components at a score differ only in place, and one grid suits all scores.
+
+The weights have a mean and variance of theta that are those of the curves. Predictors at a score
+are both curves of the family, for Gammas and Betas the path from a normal law to the family's, and
+coefficients of functions of the log weights. Two further functions shift and stretch the weights
+(the tilt) so that E(theta) and Var(theta) are what the curves say: so curves have the meaning and
+the prior that they have for a single distribution.
 
 Arrays have axes for rows, components (or predictors) and draws. Curves, means and variances are
 relative to those of the pilot, the single family's fit that placed the grid: in units of its mean
 for Gammas, of its sd for Normals, and for Betas around its mean m in units of m (1 - m).
 """
 
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
 
 from .._lib.arrays import Floats, Ints
+from .rows import Pair
 
-Pair = tuple[Floats, Floats]
+ZERO = "zero"
+"""Name of the logit of the share of theta that is 0, among the functions of the log weights."""
+NEAR_ZERO = 1e-90
+"""Size of theta below which it is a draw of the component that stands for 0."""
+WIDTH = 0.3
+"""Sd of a component in units of the base distribution's spread."""
+STEP = 0.35
+"""Step between components: at 1.2 sd their equal mixture is flat to 1e-6."""
 LOWEST = -700.0
 """Logarithm of the smallest weight over the largest."""
 FLOOR = 1e-3
@@ -33,9 +49,13 @@ _SOFT = 0.15  # share of the range over which a curve is bent to either bound
 _FARTHEST = 4.0
 _WIDEST = 2.5
 _ROOM = 0.8  # least second curve above a component's, so that several components have weight
+_CORNER = 3.0  # spreads beyond which the widening of the base distribution is linear
+# width, and power of theta, of the floor for heavy tails
+_FLOOR_SD = 2.0
+_FLOOR_POWER = 3.0
 
 
-# --- laws of theta with both curves, as log weights of the components ----------------------------
+# --- laws of theta, as log weights of the components ---------------------------------------------
 
 
 class Grid(NamedTuple):
@@ -46,20 +66,9 @@ class Grid(NamedTuple):
     # (Normals); weights that allow heavier tails; for Betas, log weights that make the pilot's law
     # less those of its parameters
     base: Floats
-    inner: (
-        Floats  # second curve's exponential of a component, which convolves the weights
-    )
+    # exponential of a component's dispersion, which convolves the weights
+    inner: Floats
     middle: Floats  # mean of the pilot for Betas, otherwise 0
-
-
-class Law(NamedTuple):
-    """A family's law of theta."""
-
-    name: str
-    # (both curves and the path (n, 1, draws), grid, whether slopes are wanted) -> log weights
-    # (n, R, draws), and their derivatives in these
-    weights: Callable[[Floats, Floats, Floats, Grid, bool], tuple[Floats, list[Floats]]]
-    has_path: bool  # from a normal law of log or logit theta (0) to the family's (1)
 
 
 def between(
@@ -94,11 +103,11 @@ def _floored(terms: tuple[Floats, ...], floor: Floats) -> tuple[Floats, ...]:
 # --- components at scores ------------------------------------------------------------------------
 
 
-class Bounds(NamedTuple):
+class CurveBounds(NamedTuple):
     """Both curves of the pilot, (n,), and what the components can represent around them."""
 
-    mean_curve: Floats
-    spread_curve: Floats
+    location: Floats
+    dispersion: Floats
     unit: Floats
     middle: Floats  # mean of the pilot for Betas, otherwise 0
     farthest: Floats  # of the first curve on both sides
@@ -110,17 +119,14 @@ class Bounds(NamedTuple):
         """Exponential of a component's second curve."""
         return np.asarray(np.exp(self.low - _ROOM))
 
-    def relative(self, mean_curve: Any, spread_curve: Any) -> tuple[Any, Any]:
-        """Both curves (..., n) relative to the pilot's mean curve and unit."""
-        return (mean_curve - self.mean_curve) / self.unit, spread_curve - 2.0 * np.log(
-            self.unit
-        )
+    def relative(self, location: Any, dispersion: Any) -> Pair:
+        """Both curves (..., n) relative to the pilot's location and unit."""
+        dispersion = dispersion - 2.0 * np.log(self.unit)
+        return (location - self.location) / self.unit, dispersion
 
-    def excess(
-        self, mean_curve: Any, spread_curve: Any, xp: Any = np
-    ) -> tuple[Any, Any]:
+    def excess(self, location: Any, dispersion: Any, xp: Any = np) -> tuple[Any, Any]:
         """Relative curves (..., n) less the nearest that the components can represent."""
-        mean, spread = self.relative(mean_curve, spread_curve)
+        mean, spread = self.relative(location, dispersion)
         # NaN: unbounded
         low = np.fmax(self.low, -np.inf)
         high = np.fmin(self.high, np.inf)
@@ -128,46 +134,19 @@ class Bounds(NamedTuple):
         nearest = xp.minimum(xp.maximum(mean, -self.farthest), self.farthest)
         return mean - nearest, spread - xp.minimum(xp.maximum(spread, low), high)
 
-    def bent(self, mean_curve: Floats, spread_curve: Floats) -> Pair:
+    def bent(self, location: Floats, dispersion: Floats) -> Pair:
         """Relative curves (2, ..., n) as the components can represent them, and derivatives."""
-        mean_curve, spread_curve = self.relative(mean_curve, spread_curve)
-        mean, mean_slope = _bent(mean_curve, -self.farthest, self.farthest)
-        spread, spread_slope = _bent(spread_curve, self.low, self.high)
+        location, dispersion = self.relative(location, dispersion)
+        mean, mean_slope = _bent(location, -self.farthest, self.farthest)
+        spread, spread_slope = _bent(dispersion, self.low, self.high)
         return np.stack([mean, spread]), np.stack(
             [mean_slope / self.unit, spread_slope]
         )
 
-    def represented(self, mean_curve: Floats, spread_curve: Floats) -> Pair:
+    def represented(self, location: Floats, dispersion: Floats) -> Pair:
         """Both curves (..., n) as the components can represent them."""
-        mean, spread = self.bent(mean_curve, spread_curve)[0]
-        return self.mean_curve + self.unit * mean, spread + 2.0 * np.log(self.unit)
-
-
-def bounds_of(
-    law: Law,
-    curves: Floats,
-    unit: Floats,
-    middle: Floats,
-    reach: Floats,
-    moments: Floats,
-) -> Bounds:
-    """Bounds at curves (n, 2), from moments (2, n, R) and the base's spread `reach`."""
-    nearest = np.abs(moments[0]).argmin(axis=1)[None, :, None]
-    mean, least = np.take_along_axis(moments, nearest, axis=2)[..., 0]
-    square = (_WIDEST * reach) ** 2
-    largest = square / (
-        1.0 + middle * (1.0 - middle) * square
-    )  # no variance is above m (1 - m)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        low, high = (
-            curves_of(mean, v, middle, law.has_path)[1] for v in (least, largest)
-        )
-    # no Beta with this mean has so large a variance: then that of one with the pilot's mean
-    high = np.where(np.isfinite(high), high, np.log(square))
-    mean_curve, spread_curve = curves.T
-    return Bounds(
-        mean_curve, spread_curve, unit, middle, _FARTHEST * reach, low + _ROOM, high
-    )
+        mean, spread = self.bent(location, dispersion)[0]
+        return self.location + self.unit * mean, spread + 2.0 * np.log(self.unit)
 
 
 def _bent(x: Floats, low: Floats, high: Floats) -> Pair:
@@ -182,11 +161,185 @@ def _bent(x: Floats, low: Floats, high: Floats) -> Pair:
 
 
 @dataclass(frozen=True, eq=False)
+class Frame:
+    """Base distributions at some scores, which place the components."""
+
+    location: Floats  # (n,): curve of the Laplace start
+    centre: Floats  # (n,): mean of theta, or of its log or logit, under it
+    spread: Floats  # (n,): its sd
+
+    def places(self, z: Floats) -> Floats:
+        """Centres (n, R) of components at positions z."""
+        return np.asarray(self.centre[:, None] + self.spread[:, None] * z)
+
+    def width(self, extra: ArrayLike = 0.0) -> Floats:
+        """Variance of a component, and of `extra` that adds to it: shape (n,)."""
+        return np.asarray((WIDTH * self.spread) ** 2 + np.asarray(extra, dtype=float))
+
+
+class Relative(NamedTuple):
+    """Components in units of the base distribution, as in `mixture_weights`."""
+
+    positions: Floats  # (1 or 2, n, R)
+    mean: Floats  # (n, R)
+    variance: Floats  # (n, R)
+    unit: Floats  # (n,): of the first curve
+    middle: Floats  # (n,)
+    reach: Floats  # (n,): spread of the base distribution in this unit
+
+
+def reciprocal(values: Floats) -> Floats:
+    """1 / values, and 0 where these are 0."""
+    return np.where(values > 0, 1.0 / np.maximum(values, 1e-300), 0.0)
+
+
+def stretching(
+    z: Floats, centre: ArrayLike = 0.0, corner: ArrayLike = _CORNER
+) -> Floats:
+    """z^2/2 to widen a Normal base distribution, but linear beyond `corner` around `centre`."""
+    corner = np.asarray(corner)[..., None]
+    x = np.abs(z - np.asarray(centre)[..., None]) / corner
+    return np.asarray(corner**2 * (x + np.log1p(np.exp(-2.0 * x)) - np.log(2.0)))
+
+
+# --- components of a family ----------------------------------------------------------------------
+
+
+class Components(ABC):
+    """Components of one family around base distributions from its curves."""
+
+    name: str
+    component_ends: tuple[float, float]  # of the positions, in spreads of the base
+    # from a normal law of log or logit theta (0) to the family's (1)
+    has_path: bool = True
+
+    @property
+    def component_grid(self) -> Floats:
+        """Positions of the components, in units of the base distribution's spread."""
+        low, high = self.component_ends
+        return np.linspace(low, high, round((high - low) / STEP) + 1)
+
+    @abstractmethod
+    def frame(self, location: ArrayLike, dispersion: ArrayLike) -> Frame:
+        """Base distributions with these curves."""
+
+    def rise(self, frame: Frame) -> Floats:
+        """Derivative of a base distribution's centre in the curve of the location."""
+        return np.ones_like(frame.centre)
+
+    @abstractmethod
+    def component_parameters(self, centre: Floats, variance: Floats) -> Pair:
+        """Conjugate parameters of components (n, R) with variances (n, 1) or (n, R)."""
+
+    @abstractmethod
+    def relative(self, frame: Frame, parameters: Pair, z: Floats) -> Relative:
+        """Components of these parameters in units of the base distributions."""
+
+    @abstractmethod
+    def log_weights(
+        self,
+        location: Floats,
+        dispersion: Floats,
+        path: Floats,
+        grid: Grid,
+        slopes: bool,
+    ) -> tuple[Floats, list[Floats]]:
+        """Log weights (n, R, draws) of the family's law, and derivatives if `slopes`.
+
+        Curves and path are (n, 1, draws); derivatives are in these.
+        """
+
+    def log_pilot(
+        self,
+        frame: Frame,
+        z: Floats,
+        curves: Floats,
+        parts: Relative,
+        bounds: CurveBounds,
+    ) -> Floats | float:
+        """Log weights (n, R) of the pilot's law, less those of its parameters in closed form."""
+        return 0.0
+
+    @abstractmethod
+    def zero(self, a: Floats) -> Pair:
+        """Parameters of theta = 0, from the first parameter of a component."""
+
+    @abstractmethod
+    def curvature(
+        self, y: Floats, size: Floats, variance: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        """Direction of outcome and size in which the log likelihood is curved, and how much.
+
+        Sizes are as in sums, and variances those of components.
+        """
+
+    def with_zero(self, a: Floats, b: Floats) -> Pair:
+        """Parameters, (n, 1) or (n, R), and as the last component those of theta = 0."""
+        # so close to 0 that no outcome can tell the two apart; moments take it as exactly 0
+        a, b = np.broadcast_arrays(a, b)
+        a_of_zero, b_of_zero = self.zero(a[:, 0])
+        return np.column_stack([a, a_of_zero]), np.column_stack([b, b_of_zero])
+
+    def weight_forms(
+        self, frame: Frame, functions: Floats, curves: Floats, heavy: bool = True
+    ) -> "WeightForms":
+        """Map from predictors to weights, from functions (R, F) of z and the pilot's curves (n, 2).
+
+        The first function of families with a path is 0; a small share allows for `heavy` tails.
+        """
+        z = self.component_grid
+        ones = np.ones(len(curves))
+        parameters = self.component_parameters(frame.places(z), frame.width()[:, None])
+        parts = self.relative(frame, parameters, z)
+        arrays = np.zeros((4, len(curves), len(z)))
+        arrays[: len(parts.positions)] = parts.positions
+        centre = 0.0 * ones
+        corner = _CORNER * ones
+        if self.has_path:  # theta has a scale, where both tails of its logarithm begin
+            centre = (frame.location - frame.centre) / frame.spread
+            corner = np.minimum(_CORNER, 2.0 / frame.spread)
+            sd = np.exp(0.5 * curves[:, [1]])
+            far = np.log1p(np.abs(parts.mean) / (1.0 + sd))
+            log_shape = -0.5 * (z / _FLOOR_SD) ** 2 - _FLOOR_POWER * far
+            arrays[2] = FLOOR * special.softmax(log_shape, axis=1) if heavy else 0.0
+        tilts = np.stack(np.broadcast_arrays(z, stretching(z, centre, corner)), axis=2)
+        bounds = self._bounds(frame.location, curves[:, 1], parts)
+        arrays[3] = self.log_pilot(frame, z, curves, parts, bounds)
+        return WeightForms(
+            self, bounds, arrays, tilts, functions, parts.mean, parts.variance
+        )
+
+    def _bounds(
+        self, location: Floats, dispersion: Floats, parts: Relative
+    ) -> CurveBounds:
+        """CurveBounds of both curves, around those of the pilot."""
+        middle = parts.middle
+        nearest = np.abs(parts.mean).argmin(axis=1)[:, None]
+        mean, least = (
+            np.take_along_axis(values, nearest, axis=1)[:, 0]
+            for values in (parts.mean, parts.variance)
+        )
+        square = (_WIDEST * parts.reach) ** 2
+        # no variance is above m (1 - m)
+        largest = square / (1.0 + middle * (1.0 - middle) * square)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            low, high = (
+                curves_of(mean, variance, middle, self.has_path)[1]
+                for variance in (least, largest)
+            )
+        # no Beta with this mean has so large a variance: then that of one with the pilot's mean
+        high = np.where(np.isfinite(high), high, np.log(square))
+        farthest = _FARTHEST * parts.reach
+        curves = location, dispersion, parts.unit, middle
+        return CurveBounds(*curves, farthest, low + _ROOM, high)
+
+
+@dataclass(frozen=True, eq=False)
 class WeightForms:
     """Components at n scores, and how P predictors give their weights."""
 
-    law: Law
-    bounds: Bounds
+    family: Components
+    bounds: CurveBounds
     base: Floats  # (4, n, R): as in `Grid`
     tilts: Floats  # (n, R, 2): functions that shift and stretch
     functions: (
@@ -202,9 +355,9 @@ class WeightForms:
         return np.stack(self.bounds), *arrays
 
     @staticmethod
-    def made_of(law: Law, bounds: Floats, *arrays: Floats) -> "WeightForms":
+    def made_of(family: Components, bounds: Floats, *arrays: Floats) -> "WeightForms":
         """Forms of the family with these `arrays`."""
-        return WeightForms(law, Bounds(*bounds), *arrays)
+        return WeightForms(family, CurveBounds(*bounds), *arrays)
 
     def rows(self, part: Any) -> "WeightForms":
         """Forms at some of the scores."""
@@ -216,7 +369,7 @@ class WeightForms:
             functions,
             *(x[part] for x in moments),
         )
-        return WeightForms.made_of(self.law, *some)
+        return WeightForms.made_of(self.family, *some)
 
     def bounded(self, predictors: Floats) -> Pair:
         """Predictors (n, P, draws) with bounded relative curves, and these curves' derivatives."""
@@ -227,9 +380,9 @@ class WeightForms:
     def pilot(self) -> Floats:
         """Bounded predictors (n, P, 1) of the pilot's law, for which the tilt is about 0."""
         predictors = np.zeros((len(self.mean), 2 + self.functions.shape[1], 1))
-        predictors[:, 0, 0] = self.bounds.mean_curve
-        predictors[:, 1, 0] = self.bounds.spread_curve
-        if self.law.has_path:
+        predictors[:, 0, 0] = self.bounds.location
+        predictors[:, 1, 0] = self.bounds.dispersion
+        if self.family.has_path:
             predictors[:, 2] = 1.0
         return self.bounded(predictors)[0]
 
@@ -364,8 +517,8 @@ def _newton(bounded: Floats, tilt: Floats, forms: WeightForms, slopes: bool) -> 
     grid = Grid(
         forms.base[..., None], forms.bounds.inner[:, None, None], middle[:, None, None]
     )
-    mean_curve, spread_curve, path = (bounded[:, j : j + 1] for j in range(3))
-    fixed, along = forms.law.weights(mean_curve, spread_curve, path, grid, slopes)
+    location, dispersion, path = (bounded[:, j : j + 1] for j in range(3))
+    fixed, along = forms.family.log_weights(location, dispersion, path, grid, slopes)
     fixed += forms.functions @ bounded[:, 2:]
     # averages over components give the moments and what tilts do to them
     powers = np.stack(
@@ -381,7 +534,7 @@ def _newton(bounded: Floats, tilt: Floats, forms: WeightForms, slopes: bool) -> 
         np.ascontiguousarray(bounded),
         parts,
         middle,
-        forms.law.has_path,
+        forms.family.has_path,
         solution,
     )
     tilt, mean, curve_slopes, inverse, error = np.split(solution, [2, 3, 6, 10])
