@@ -375,7 +375,7 @@ class BinomialBeta(Family):
     prior = Beta
     mixture = BetaMixture
     rows = BinomialRows
-    parameters = "a", "b"
+    parameter_names = "a", "b"
 
     def to_curves(self, a: Any, b: Any) -> Pair:
         log_a = np.log(a)
@@ -448,21 +448,6 @@ class BinomialBeta(Family):
         mean = size * (a / total)
         variance = mean * (b / total) * ((total + size) / (total + 1.0))
         return mean, np.sqrt(variance), _TAIL * (1.0 + size / total)
-
-    def grid(
-        self,
-        weight: Floats,
-        a: Floats,
-        b: Floats,
-        size: Floats,
-        most: Floats | float = np.inf,
-    ) -> tuple[Floats, Floats]:
-        # what is rare is counted: the grid is finer near 0
-        swap = (weight * (a / (a + b))).sum(axis=0) > 0.5
-        a, b = np.where(swap, b, a), np.where(swap, a, b)
-        count, width = super().grid(weight, a, b, size, size)
-        count = np.minimum(count, size)  # those beyond the grid's end have no weight
-        return np.where(swap, size - count, count), width
 
     # --- components of mixtures
 

@@ -385,7 +385,7 @@ class NormalNormal(Family):
     prior = Normal
     mixture = NormalMixture
     rows = NormalRows
-    parameters = "mean", "variance"
+    parameter_names = "mean", "variance"
 
     def to_curves(self, a: Any, b: Any) -> Pair:
         return a, np.log(b)

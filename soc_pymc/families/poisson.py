@@ -386,8 +386,7 @@ class PoissonGamma(Family):
     prior = Gamma
     mixture = GammaMixture
     rows = PoissonRows
-    parameters = "shape", "rate"
-    has_log_moments = True
+    parameter_names = "shape", "rate"
 
     def to_curves(self, a: Any, b: Any) -> Pair:
         return np.log(a) - np.log(b), -np.log(a)
@@ -543,18 +542,6 @@ def draw_log_gamma(shape: Floats, rngs: Generators) -> Floats:
         # Gamma(a) is Gamma(a + 1) U^(1/a), whose logarithm does not underflow
         drawn[small] -= rngs[1].standard_exponential(int(small.sum())) / shape[small]
     return drawn
-
-
-def moments_of_log(log_mean: Any, log_cv2: Any) -> Pair:
-    """E(log theta) and Var(log theta) of Gammas with these curves."""
-    shape = np.exp(-log_cv2)
-    return log_mean + (special.psi(shape) - np.log(shape)), special.polygamma(1, shape)
-
-
-def match_gammas(mean_log: Floats, variance_log: Floats) -> tuple[Floats, Floats]:
-    """Log mean and log cv2 of the Gammas with these moments of log theta."""
-    shape = inverse_trigamma(variance_log)
-    return mean_log + np.log(shape) - special.psi(shape), -np.log(shape)
 
 
 def inverse_trigamma(value: ArrayLike) -> Floats:
