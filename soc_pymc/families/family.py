@@ -6,6 +6,7 @@ Functions take either pair as two arrays and broadcast.
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -48,14 +49,14 @@ class Family(Components):
 
     # --- curves
 
-    def to_parameters(self, location: Any, dispersion: Any) -> Pair:
+    def to_parameters(self, location: Floats, dispersion: Floats) -> Pair:
         """Conjugate parameters of priors with these curves."""
         dispersion = np.maximum(dispersion, -self.formulas.bounds[1])
         a, b = self.formulas.parameters(np.asarray(location), dispersion, ARRAYS)
         return a, b
 
     @abstractmethod
-    def to_curves(self, a: Any, b: Any) -> Pair:
+    def to_curves(self, a: Floats, b: Floats) -> Pair:
         """Both curves."""
 
     def curve_variables(
@@ -70,10 +71,12 @@ class Family(Components):
         return moments | {"log_variance": np.log(variance)} | dict(a_b)
 
     @abstractmethod
-    def natural_moments(self, location: Any, dispersion: Any) -> Pair:
+    def natural_moments(self, location: Floats, dispersion: Floats) -> Pair:
         """E(theta) and Var(theta) from the first curve and exp of the second, which may be 0."""
 
-    def widened(self, location: Any, dispersion: Any, spread: Any) -> Pair:
+    def widened(
+        self, location: Floats, dispersion: Floats, spread: Floats | float
+    ) -> Pair:
         """Curves averaged over a variance `spread` of the first, to second order."""
         return self.rows.widened(
             np, location, dispersion, np.asarray(spread, dtype=float)
@@ -86,7 +89,7 @@ class Family(Components):
     # --- theta
 
     @abstractmethod
-    def third(self, a: Any, b: Any) -> Any:
+    def third(self, a: Floats, b: Floats) -> Floats:
         """E[(theta - E(theta))^3]."""
 
     @abstractmethod
@@ -153,7 +156,7 @@ class Family(Components):
                 out[:, part] = mixture_rows(*mixture, averages, probs, at_zero, laws)
         return out
 
-    def _law(self, a: Floats, b: Floats, t: Floats, xp: Any) -> Pair:
+    def _law(self, a: Floats, b: Floats, t: Floats, xp: SimpleNamespace) -> Pair:
         """Distribution function and density at places `t` on the scale of draws."""
         below = 1.0 - self.above_drawn(t, a, b)
         faint = (below < _ROUNDED).all(axis=0)
@@ -164,10 +167,12 @@ class Family(Components):
     # --- outcomes, averaged over theta
 
     @abstractmethod
-    def log_marginal(self, y: Any, size: Any, a: Any, b: Any) -> Floats:
+    def log_marginal(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         """Log marginal density or probability; counts may lie between whole numbers."""
 
-    def log_density(self, y: Any, size: Any, location: Any, dispersion: Any) -> Floats:
+    def log_density(
+        self, y: Floats, size: Floats, location: Floats, dispersion: Floats
+    ) -> Floats:
         """`log_marginal` under curves."""
         return self.log_marginal(y, size, *self.to_parameters(location, dispersion))
 
@@ -175,7 +180,9 @@ class Family(Components):
     def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         """P(Y < y)."""
 
-    def cdf_interval(self, y: Any, size: Any, location: Any, dispersion: Any) -> Pair:
+    def cdf_interval(
+        self, y: Floats, size: Floats, location: Floats, dispersion: Floats
+    ) -> Pair:
         """P(Y < y) and P(Y <= y) of outcomes (n,) under curves (draws, n)."""
         a, b = self.to_parameters(location, dispersion)
         if not self.outcome.whole:
@@ -186,7 +193,7 @@ class Family(Components):
 
     @abstractmethod
     def simulate(
-        self, location: Any, dispersion: Any, size: Any, rng: Generator
+        self, location: Floats, dispersion: Floats, size: Floats, rng: Generator
     ) -> Floats:
         """Outcomes of new items."""
 
