@@ -9,27 +9,31 @@ backwards. `pymc_model` builds the same parameters as PyMC variables.
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import optimize, special
 
 from .._lib.arrays import Floats
 from .laplace import BlockLaplace, Laplace, half_normal_scale, scale_log_density
 from .levels import Levels
-from .terms import Block, Curve, Design, Output
+from .terms import Block, Curve, Design, LevelTerms, Output
 
 _POSITIONS = np.linspace(-8.0, 8.0, 3201)
-_LEAST_POSITION = (
-    -15.0
-)  # there a scale is 1e-50 of its prior's, and gradients are still accurate
+# there a scale is 1e-50 of its prior's, and gradients are still accurate
+_LEAST_POSITION = -15.0
+_NO_SCALES = np.empty((1, 0))
 _HALF_LOG_2PI = 0.5 * float(np.log(2.0 * np.pi))
 
-type Values = dict[
-    str, Floats
-]  # draws (draws, ...) of parameters by name; of scales the logarithm
+type Parameters = dict[str, Floats]
+"""Draws (draws, ...) of parameters by name; of scales the logarithm."""
+type Constants = Mapping[str, tuple[tuple[str, ...], ArrayLike]]
+"""Dims and values by name of all numbers that the parameters depend on."""
+type Labels = Mapping[str, ArrayLike]
+"""Labels by dim."""
 
 
 class Move(NamedTuple):
@@ -39,29 +43,11 @@ class Move(NamedTuple):
     log_density: Floats  # (draws,): log prior plus log Jacobian
     # from the slope of any function in `value` to that function plus `log_density` in the
     # coordinates, (draws, size); adds the slopes in earlier parameters to a dict
-    back: Callable[[Floats, Values], Floats]
-
-
-class Step(Protocol):
-    """A parameter as a function of its coordinates and of earlier parameters."""
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """Name of the parameter."""
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """Number of its coordinates."""
-
-    @abstractmethod
-    def at(self, coordinates: Floats, before: Values) -> Move:
-        """Return the parameter at coordinates (draws, size)."""
+    back: Callable[[Floats, Parameters], Floats]
 
 
 @dataclass(frozen=True, eq=False)
-class Scale:
+class SmoothingScale:
     """A scale tau ~ half-normal, at the coordinate v.
 
     Its standard normal position in the prior is q = a + b sinh(d (asinh v + e)), whose shape
@@ -74,12 +60,14 @@ class Scale:
     size: int = 1
 
     @staticmethod
-    def of(name: str, prior: float, precision: Floats, pull: Floats) -> "Scale":
-        """Scale of coefficients with this data precision and pull."""
+    def of(
+        name: str, prior: float, precision: Floats, pull: Floats
+    ) -> "SmoothingScale":
+        """SmoothingScale of coefficients with this data precision and pull."""
         log_density = scale_log_density(_POSITIONS, prior, precision, pull)
-        return Scale(name, prior, density_shape(_POSITIONS, log_density))
+        return SmoothingScale(name, prior, density_shape(_POSITIONS, log_density))
 
-    def at(self, coordinates: Floats, before: Values) -> Move:
+    def at(self, coordinates: Floats, before: Parameters) -> Move:
         """Return log tau."""
         a, b, e, d = self.shape
         v = coordinates[:, 0]
@@ -96,7 +84,7 @@ class Scale:
         log_rise = np.exp(0.5 * (standard**2 - held**2)) / (2.0 * standard) * rise
         log_rise = np.where(q > _LEAST_POSITION, log_rise, 0.0)
 
-        def back(slope: Floats, slopes: Values) -> Floats:
+        def back(slope: Floats, slopes: Parameters) -> Floats:
             return np.asarray(slope * log_rise + own_slope)[:, None]
 
         return Move(np.log(tau), log_density, back)
@@ -124,7 +112,7 @@ class PenalisedCoefficients:
         """Number of coefficients."""
         return len(self.laplace.precision)
 
-    def at(self, coordinates: Floats, before: Values) -> Move:
+    def at(self, coordinates: Floats, before: Parameters) -> Move:
         """Return the coefficients."""
         laplace = self.laplace
         log_tau = before[self.scale][:, None]
@@ -141,7 +129,7 @@ class PenalisedCoefficients:
         ratio = value / tau
         log_density = (log_sd - log_tau - 0.5 * ratio**2 - _HALF_LOG_2PI).sum(axis=1)
 
-        def back(slope: Floats, slopes: Values) -> Floats:
+        def back(slope: Floats, slopes: Parameters) -> Floats:
             slope = slope - ratio / tau
             by_log_tau = slope * held * (2.0 * centre + noise) + ratio**2 - 1.0 + held
             _add(slopes, self.scale, by_log_tau.sum(axis=1))
@@ -152,6 +140,14 @@ class PenalisedCoefficients:
             return np.asarray(slope * sd)
 
         return Move(value, log_density, back)
+
+
+class LevelShares(NamedTuple):
+    """Parts of the line's variances that follow the squared scales of levels."""
+
+    scales: tuple[SmoothingScale, ...]
+    start: Floats  # of these scales
+    shares: Floats  # (line, scales)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,17 +162,14 @@ class LineCoefficients:
     design: Design
     laplace: Laplace
     earlier: tuple[str, ...]  # names of the coefficients of all terms
-    level_scales: tuple[str, ...] = ()
-    start: Floats = field(default_factory=lambda: np.empty(0))  # of these scales
-    # (line, level scales): parts of the line's variances that follow the squared scales
-    shares: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    levels: LevelShares | None = None
 
     @property
     def size(self) -> int:
         """Number of coefficients."""
         return len(self.design.line_mean)
 
-    def at(self, coordinates: Floats, before: Values) -> Move:
+    def at(self, coordinates: Floats, before: Parameters) -> Move:
         """Return the coefficients."""
         laplace = self.laplace
         sd = self.design.line_sd
@@ -184,10 +177,11 @@ class LineCoefficients:
         if self.earlier:
             centre = centre - stacked(before, self.earlier) @ laplace.line_shift.T
         widths = np.ones(1)
-        if self.level_scales:
-            log_scales = np.stack([before[name] for name in self.level_scales], axis=1)
-            squares = np.exp(2.0 * log_scales) / self.start**2
-            widths = np.sqrt(1.0 + (squares - 1.0) @ self.shares.T)
+        levels = self.levels
+        if levels:
+            log_scales = np.stack([before[s.name] for s in levels.scales], axis=1)
+            squares = np.exp(2.0 * log_scales) / levels.start**2
+            widths = np.sqrt(1.0 + (squares - 1.0) @ levels.shares.T)
         noise = widths * (coordinates @ laplace.line_root.T)
         value = centre + noise
         deviation = (value - self.design.line_mean) / sd
@@ -196,15 +190,16 @@ class LineCoefficients:
             axis=1
         )
 
-        def back(slope: Floats, slopes: Values) -> Floats:
+        def back(slope: Floats, slopes: Parameters) -> Floats:
             slope = slope - deviation / sd
             if self.earlier:
                 _add_stacked(slopes, before, self.earlier, -slope @ laplace.line_shift)
-            if self.level_scales:
+            if levels:
                 by_log_width = slope * noise + 1.0
-                by_log_scale = ((by_log_width / widths**2) @ self.shares) * squares
-                for name, values in zip(self.level_scales, by_log_scale.T, strict=True):
-                    _add(slopes, name, values)
+                by_log_scale = ((by_log_width / widths**2) @ levels.shares) * squares
+                pairs = zip(levels.scales, by_log_scale.T, strict=True)
+                for scale, values in pairs:
+                    _add(slopes, scale.name, values)
             return np.asarray((slope * widths) @ laplace.line_root)
 
         return Move(value, log_density, back)
@@ -216,17 +211,21 @@ class LineCoefficients:
         return np.asarray(log_density.sum(axis=-1))
 
 
+type Step = SmoothingScale | PenalisedCoefficients | LineCoefficients
+"""A parameter as a function of its coordinates and of earlier parameters."""
+
+
 def stacked(values: Mapping[str, Floats], names: Sequence[str]) -> Floats:
-    """Values of several parameters side by side, (draws, k)."""
+    """Parameters of several parameters side by side, (draws, k)."""
     return np.concatenate([values[name] for name in names], axis=1)
 
 
-def _add(slopes: Values, name: str, slope: Floats) -> None:
+def _add(slopes: Parameters, name: str, slope: Floats) -> None:
     slopes[name] = slopes[name] + slope if name in slopes else slope
 
 
 def _add_stacked(
-    slopes: Values, values: Values, names: Sequence[str], slope: Floats
+    slopes: Parameters, values: Parameters, names: Sequence[str], slope: Floats
 ) -> None:
     ends = np.cumsum([values[name].shape[1] for name in names])
     for name, part in zip(names, np.split(slope, ends[:-1], axis=1), strict=True):
@@ -243,10 +242,9 @@ class Coefficients:
     design: Design
     laplace: Laplace
     outputs: Sequence[Output]
-    scales: tuple[Scale, ...]  # of the blocks
+    scales: tuple[SmoothingScale, ...]  # of the blocks
     terms: tuple[PenalisedCoefficients, ...]
     line: LineCoefficients
-    level_scales: tuple[Scale, ...] = ()  # of deviations that are integrated out
 
     @staticmethod
     def of(
@@ -265,20 +263,15 @@ class Coefficients:
             for k, ((block, start), scale) in enumerate(zip(pairs, scales, strict=True))
         )
         line = LineCoefficients(design.name, design, laplace, names)
-        if curve is None or levels is None or curve.levels is None:
-            return Coefficients(design, laplace, outputs, scales, terms, line)
-        names_of_curve = {f"{name}_sd" for name in curve.levels.names}
-        of_curve = [scale for scale in levels.scales if scale.name in names_of_curve]
-        level_scales = tuple(
-            Scale.of(s.name, s.prior, s.precision, s.pull) for s in of_curve
-        )
-        start = np.array([scale.tau for scale in of_curve])
-        shares = _line_shares(curve, levels, laplace, start)
-        level_names = tuple(scale.name for scale in level_scales)
-        line = LineCoefficients(
-            design.name, design, laplace, names, level_names, start, shares
-        )
-        return Coefficients(design, laplace, outputs, scales, terms, line, level_scales)
+        if levels and curve and curve.levels:
+            shares = _level_shares(curve, curve.levels, laplace, levels)
+            line = replace(line, levels=shares)
+        return Coefficients(design, laplace, outputs, scales, terms, line)
+
+    @property
+    def level_scales(self) -> tuple[SmoothingScale, ...]:
+        """Scales of deviations that are integrated out."""
+        return self.line.levels.scales if self.line.levels else ()
 
     @property
     def names(self) -> list[str]:
@@ -295,14 +288,15 @@ class Coefficients:
 
     @cached_property
     def at_rows(self) -> Floats:
-        """Values at the rows of all coefficients, which are rotated, (rows, k)."""
+        """Parameters at the rows of all coefficients, which are rotated, (rows, k)."""
         # a rotation of independent, equal normals does not change the prior
         return self.design.whole @ self.laplace.turn
 
     @property
-    def constants(self) -> dict[str, tuple[tuple[str, ...], Any]]:
+    def constants(self) -> Constants:
         """Dims and values by name of all numbers that the parameters depend on."""
-        values: dict[str, Any] = {}
+        name = self.line.name
+        values: dict[str, Floats] = {}
         for scale in (*self.level_scales, *self.scales):
             values[f"{scale.name}_prior_scale"] = np.asarray(scale.prior)
             values[f"{scale.name}_shape"] = scale.shape
@@ -311,22 +305,20 @@ class Coefficients:
             if term.earlier:
                 values[f"{term.name}_coupling"] = term.laplace.coupling
             values[f"{term.name}_precision"] = term.laplace.precision
-        name = self.line.name
         values[f"{name}_root"] = self.laplace.line_root
         values[f"{name}_shift"] = self.laplace.line_shift
-        constants = {}
-        for key, value in values.items():
-            dims = tuple(f"{key}_dim_{k}" for k in range(value.ndim))
-            constants[key] = dims, value
+        constants = {
+            key: (tuple(f"{key}_dim_{k}" for k in range(value.ndim)), value)
+            for key, value in values.items()
+        }
         of_line = {
             "prior_mean": self.design.line_mean,
             "prior_sd": self.design.line_sd,
             "centre": self.laplace.line_centre,
         }
-        labelled = {
-            f"{name}_{key}": ((self.design.dim,), x) for key, x in of_line.items()
-        }
-        return constants | labelled
+        for key, value in of_line.items():
+            constants[f"{name}_{key}"] = (self.design.dim,), value
+        return constants
 
 
 class Point(NamedTuple):
@@ -345,7 +337,7 @@ class Space(Protocol):
 
     @property
     @abstractmethod
-    def labels(self) -> Mapping[str, Any]:
+    def labels(self) -> Labels:
         """Labels by dim."""
 
     @property
@@ -360,7 +352,7 @@ class Space(Protocol):
 
     @property
     @abstractmethod
-    def constants(self) -> Mapping[str, tuple[tuple[str, ...], Any]]:
+    def constants(self) -> Constants:
         """Dims and values by name of all numbers that the parameters depend on."""
 
     @abstractmethod
@@ -372,7 +364,7 @@ class Space(Protocol):
         """Return the variables of `dims` at coordinates, (draws, ...)."""
 
     @abstractmethod
-    def densities(self, draws: Mapping[str, Floats]) -> tuple[Values, Values]:
+    def densities(self, draws: Mapping[str, Floats]) -> tuple[Parameters, Parameters]:
         """Log priors of top-level parameters, and log likelihoods of what a user added, by name."""
 
 
@@ -381,20 +373,18 @@ class Coordinates:
     """The space of the parameters of a problem's own model."""
 
     parts: tuple[Coefficients, ...]
-    labels: Mapping[str, Any]
+    labels: Labels
 
     @cached_property
-    def level_scales(self) -> list[Scale]:
+    def level_scales(self) -> list[SmoothingScale]:
         """Scales of the deviations of levels that are integrated out."""
         return [scale for part in self.parts for scale in part.level_scales]
 
     @cached_property
     def steps(self) -> list[Step]:
         """All parameters, in the order of their coordinates."""
-        return [
-            *self.level_scales,
-            *(step for part in self.parts for step in part.steps),
-        ]
+        steps = [step for part in self.parts for step in part.steps]
+        return [*self.level_scales, *steps]
 
     @cached_property
     def start(self) -> Floats:
@@ -410,9 +400,9 @@ class Coordinates:
         log_density = np.sum([move.log_density for move in moves], axis=0)
 
         def gradient(
-            by_coefficients: Sequence[Floats], by_log_scales: Any = None
+            by_coefficients: Sequence[Floats], by_log_scales: Floats = _NO_SCALES
         ) -> Floats:
-            slopes: Values = {}
+            slopes: Parameters = {}
             for part, slope in zip(self.parts, by_coefficients, strict=True):
                 _add_stacked(slopes, values, part.names, slope)
             for k, name in enumerate(names):
@@ -425,9 +415,9 @@ class Coordinates:
 
         return Point(coefficients, log_scales, log_density, gradient)
 
-    def _moves(self, coordinates: Floats) -> tuple[Values, list[Move]]:
+    def _moves(self, coordinates: Floats) -> tuple[Parameters, list[Move]]:
         """All parameters by name, with their slopes."""
-        values: Values = {}
+        values: Parameters = {}
         moves = []
         start = 0
         with np.errstate(all="ignore"):  # far draws get a density that is not finite
@@ -454,7 +444,7 @@ class Coordinates:
         }
         return dims | outputs
 
-    def variables(self, coordinates: Floats) -> Values:
+    def variables(self, coordinates: Floats) -> Parameters:
         """Return the variables of `dims` at coordinates, (draws, ...)."""
         values, _ = self._moves(coordinates)
         scales = [
@@ -471,13 +461,13 @@ class Coordinates:
         return variables
 
     @property
-    def constants(self) -> dict[str, tuple[tuple[str, ...], Any]]:
+    def constants(self) -> Constants:
         """Dims and values by name of all numbers that the parameters depend on."""
         return {name: x for part in self.parts for name, x in part.constants.items()}
 
-    def densities(self, draws: Mapping[str, Floats]) -> tuple[Values, Values]:
+    def densities(self, draws: Mapping[str, Floats]) -> tuple[Parameters, Parameters]:
         """Log priors of scales and lines, by name; a user has added nothing."""
-        log_priors: Values = {}
+        log_priors: Parameters = {}
         for part in self.parts:
             for scale in (*part.level_scales, *part.scales):
                 log_priors[scale.name] = scale.log_prior(draws[scale.name])
@@ -489,7 +479,7 @@ class Coordinates:
 
 
 def density_shape(q: Floats, log_density: Floats) -> Floats:
-    """Constants of `Scale` that make v normal under a log density of q at equal steps."""
+    """Constants of `SmoothingScale` that make v normal under a log density of q at equal steps."""
     mass = np.cumsum(np.exp(log_density - log_density.max()))
     share = (mass - 0.5 * np.diff(mass, prepend=0.0)) / mass[-1]
     v = np.linspace(-4.0, 4.0, 33)  # tails matter for importance weights
@@ -516,19 +506,24 @@ def density_shape(q: Floats, log_density: Floats) -> Floats:
     return np.array([a, np.exp(log_b), e, np.exp(log_d)])
 
 
-def _block_scale(block: Block, start: BlockLaplace) -> Scale:
-    """Scale of a term's coefficients."""
-    return Scale.of(f"{block.name}_sd", block.scale, start.precision, start.mode_pull)
+def _block_scale(block: Block, start: BlockLaplace) -> SmoothingScale:
+    """SmoothingScale of a term's coefficients."""
+    return SmoothingScale.of(
+        f"{block.name}_sd", block.scale, start.precision, start.mode_pull
+    )
 
 
-def _line_shares(
-    curve: Curve, levels: Levels, laplace: Laplace, start: Floats
-) -> Floats:
-    """Shares (line, scales) of the line's variances that are due to the average of levels."""
-    assert curve.levels is not None
-    kind = curve.levels.kind
-    lines = np.linalg.lstsq(curve.basis.line, curve.levels.values, rcond=None)[0]
-    of_average = np.square(start[kind] * lines) / levels.rows.number
-    by_kind = of_average @ (kind[:, None] == np.arange(len(start)))
+def _level_shares(
+    curve: Curve, terms: LevelTerms, laplace: Laplace, levels: Levels
+) -> LevelShares:
+    """Shares of the line's variances that are due to the average of levels."""
+    names = {f"{name}_sd" for name in terms.names}
+    known = [scale for scale in levels.scales if scale.name in names]
+    scales = (SmoothingScale.of(s.name, s.prior, s.precision, s.pull) for s in known)
+    start = np.array([scale.tau for scale in known])
+    lines = np.linalg.lstsq(curve.basis.line, terms.values, rcond=None)[0]
+    of_average = np.square(start[terms.kind] * lines) / levels.rows.number
+    by_kind = of_average @ (terms.kind[:, None] == np.arange(len(start)))
     shares = by_kind / np.square(laplace.line_root).sum(axis=1, keepdims=True)
-    return np.asarray(shares / np.maximum(shares.sum(axis=1, keepdims=True), 1.0))
+    shares = shares / np.maximum(shares.sum(axis=1, keepdims=True), 1.0)
+    return LevelShares(tuple(scales), start, shares)

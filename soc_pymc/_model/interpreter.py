@@ -15,7 +15,7 @@ import pytensor.tensor as pt
 
 from .._lib.arrays import Floats, Ints
 from ..families.rows import RowSums
-from .coordinates import Point, Values
+from .coordinates import Constants, Labels, Parameters, Point
 from .internals import (
     ParameterValueError,
     ancestors,
@@ -50,7 +50,7 @@ class ModelSpace:
         self.start = np.concatenate([np.ravel(part) for part in point]).astype(float)
         self._variables = [model.rvs_to_values[v] for v in model.free_RVs]
         self._shapes = [np.shape(part) for part in point]
-        self.labels: Mapping[str, Any] = {
+        self.labels: Labels = {
             str(dim): np.asarray(x) for dim, x in model.coords.items() if x is not None
         }
 
@@ -135,13 +135,13 @@ class ModelSpace:
         return dict(zip(self.dims, values, strict=True))
 
     @cached_property
-    def constants(self) -> dict[str, tuple[tuple[str, ...], Any]]:
+    def constants(self) -> Constants:
         """Dims and values by name of all data that the parameters depend on."""
         inputs = {*ancestors(self._model.free_RVs)}
         data = {d.name: d.get_value() for d in self._model.data_vars if d in inputs}
         return {name: (self._dims(name, np.ndim(x)), x) for name, x in data.items()}
 
-    def densities(self, draws: Mapping[str, Floats]) -> tuple[Values, Values]:
+    def densities(self, draws: Mapping[str, Floats]) -> tuple[Parameters, Parameters]:
         """Log priors of top-level parameters, and log likelihoods of what a user added, by name."""
         model = self._model
         free = model.free_RVs

@@ -15,12 +15,13 @@ import pytest
 from scipy import stats
 
 import soc_pymc as soc
-from soc_pymc._model.coordinates import Space, Step
+from soc_pymc._model.coordinates import Space
 from soc_pymc._model.mode import Target
 from soc_pymc._model.rows import rows_of
 from soc_pymc.families import FAMILIES, GAMMA, OUTCOMES, Family, Outcome, outcome, poisson, scales
 from soc_pymc.families.rows import Ragged, RowSums, by_row, columns, two_points
 from soc_pymc.fits.methods import Method
+from soc_pymc.inference.methods import PosteriorMethod
 from tests.examples import OVER
 
 COUNTS = OUTCOMES["poisson"]
@@ -196,7 +197,7 @@ def test_functions_of_waiting_times_are_those_of_draws():
     np.testing.assert_allclose(kind.noise(1.0, 1.0 / 40.0), (theta**-2).mean(), rtol=0.01)
 
 
-BASES = (Family, Outcome, RowSums, Target, Space, Step, Method)
+BASES = (Family, Outcome, RowSums, Target, Space, Method, PosteriorMethod)
 
 
 def test_every_method_without_a_body_is_abstract():
