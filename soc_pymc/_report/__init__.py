@@ -94,7 +94,7 @@ def report(
         )
     names = tuple(by)
     posterior_roles(fit.curves, items)
-    open_table(items.source, list(dict.fromkeys([*items.roles.values(), *names])))
+    open_table(items.source, list(dict.fromkeys([*items.roles.columns, *names])))
     stats = statistics_of(fit.curves, items, progress)  # which validates all items
     overview = read_overview(
         fit, items, names, threshold, seed, stats.n_items, progress

@@ -101,7 +101,7 @@ def read_overview(
 ) -> Overview:  # fmt: skip
     """Read all `total` items, which are valid, once; `by` are further columns to keep."""
     roles = posterior_roles(fit.curves, items)
-    names = list(dict.fromkeys([*items.roles.values(), *by]))
+    names = list(dict.fromkeys([*items.roles.columns, *by]))
     rng = np.random.default_rng(seed)
     score = scorer(posterior_of(fit), _PROBS)
     sizes = {_RANDOM: _SAMPLE_MIXTURE if fit.prior.gridded else _SAMPLE} | _LISTS

@@ -65,7 +65,7 @@ class Local:
         self._n: int | None = None
         self._codes: dict[str, int] = {}  # of the labels of groups
         self._lock = threading.Lock()  # of the codes
-        self.table = opened(items.source, list(items.roles.values()))
+        self.table = opened(items.source, items.roles.columns)
         check_types(items, self.table)
 
     def weights(self, grid: Grid, weight: str | None) -> Columns:
@@ -192,7 +192,7 @@ class Local:
                 {role: self._numbers(role, values) for role, values in columns.items()}
             )
 
-        blocks = batches(self.table, list(chosen.values()), _BLOCK, self.items.source)
+        blocks = batches(self.table, chosen.columns, _BLOCK, self.items.source)
         with phase(title, unit="items", enabled=self._progress) as running:
             try:
                 for rows, result in ordered_map(run, blocks):

@@ -218,7 +218,7 @@ def _fold_rule(items: Items, folds: int | None) -> Folds:
         )
     if items.id is None:
         return Folds("item", folds or 1)
-    ids = open_table(items.source, list(items.roles.values()))[items.id].type()
+    ids = open_table(items.source, [items.id])[items.id].type()
     if folds is None and not ids.is_integer():
         return Folds("none", 1)
     if ids.is_string():
@@ -231,6 +231,8 @@ def _fold_rule(items: Items, folds: int | None) -> Folds:
 
 def _choose(reader: Grouped | Local, asked: int | None, equal: str | None) -> Floats:
     """Edges of bins of equal weight, from one or two grouped passes over a fine grid."""
+    if reader.items.score is None:
+        return np.empty(0)
     weight = None if equal == "items" else equal
     grid = binning.FIRST_GRID
     scores = reader.weights(binning.FIRST_GRID, weight)
