@@ -14,7 +14,7 @@ from ..data.items import Items, check_items
 from ..data.sources import open_table
 from ..families.scales import LARGEST
 from ..fits.fit import FIT, Fit
-from ..posterior.curves import extrapolation_reported
+from ..posterior.extrapolation import extrapolation_reported
 from ..posterior.item_columns import posterior_roles
 from ..quantities.curves import statistics_of
 from .overview import read_overview
@@ -93,9 +93,9 @@ def report(
             f"threshold={threshold:g} is beyond all theta: at most {LARGEST:g} in size"
         )
     names = tuple(by)
-    posterior_roles(fit, items)
+    posterior_roles(fit.curves, items)
     open_table(items.source, list(dict.fromkeys([*items.roles.values(), *names])))
-    stats = statistics_of(fit, items, progress)  # which validates all items
+    stats = statistics_of(fit.curves, items, progress)  # which validates all items
     overview = read_overview(
         fit, items, names, threshold, seed, stats.n_items, progress
     )
