@@ -49,22 +49,24 @@ def fit(
 
     Parameters
     ----------
-    stats
+    stats : Statistics
         Sufficient statistics, from `summarize`.
-    prior
-        The prior's configuration; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
-        ``soc.Beta()`` for successes. Groups of items deviate from shared curves, with partial
-        pooling; ``soc.Gamma(groups=False)`` pools them. ``"auto"`` fits the default, one with
-        ``exposure=soc.Spline()`` unless that gains next to nothing at the mode, and mixtures where
-        `check` asks for them, and takes the simplest within two standard errors of the best by
-        `compare`: ``fit.selection`` is the table. It needs joint cells (``joint=True`` of
+    prior : Gamma, Normal, Beta, a mixture of them, "auto" or None
+        The prior of theta given the score; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for
+        values, ``soc.Beta()`` for successes. Groups of items deviate from shared curves, with
+        partial pooling; ``soc.Gamma(groups=False)`` pools them. ``"auto"`` fits the default, one
+        with ``exposure=soc.Spline()`` unless that gains next to nothing at the mode, and mixtures
+        where `check` asks for them, and takes the simplest within two standard errors of the best
+        by `compare`: ``fit.selection`` is the table. It needs joint cells (``joint=True`` of
         `summarize`). Where priors cannot be compared it takes the default and says why.
-    method
-        ``soc.VI()`` (default), ``soc.NUTS()``, or ``soc.FiveSteps()``, which fits each bin
-        separately and takes neither groups nor `model`.
-    model, progress
+    method : VI, NUTS, FiveSteps or None
+        The method of inference: ``soc.VI()`` (default), ``soc.NUTS()``, or ``soc.FiveSteps()``,
+        which fits each bin separately and takes neither groups nor `model`.
+    model : pymc.Model or None
         ``soc.model(stats, prior)`` with added parameters, observations or potentials, which the
-        fit's ``posterior`` includes; not with ``"auto"``. And whether to show progress.
+        fit's ``posterior`` includes; not with ``"auto"``.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------

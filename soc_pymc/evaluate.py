@@ -36,8 +36,9 @@ from .families import OUTCOMES
 from .families.outcome import Outcome
 from .families.scales import LINEAR, LOG, STEPS
 from .fits.fit import Fit, named_fits
-from .posterior.curves import warn_of_extrapolation
-from .posterior.item_columns import Columns, frame_columns, in_chunks
+from .posterior.averages import further_cdf_interval, scorer
+from .posterior.extrapolation import warn_of_extrapolation
+from .posterior.item_columns import Columns, frame_columns, in_chunks, prior_columns
 from .posterior.predictive import posterior_of
 
 __all__ = ["cross_validate", "held_out", "leakage", "split_items"]
@@ -231,15 +232,17 @@ def _judged(
     posterior = posterior_of(fit)
     observed = posterior.outcome.observed
     size = posterior.outcome.size
-    train, test = (frame_columns(fit, part) for part in (split.train, split.test))
-    warn_of_extrapolation(fit, train["score"])
-    score = posterior.scorer(())
+    train, test = (
+        frame_columns(posterior.curves, part) for part in (split.train, split.test)
+    )
+    warn_of_extrapolation(posterior.curves, train["score"])
+    score = scorer(posterior, ())
     with phase(f"posteriors of {name}", enabled=progress):
-        before = {role: values for role, values in train.items() if role != observed}
+        before = prior_columns(posterior.outcome, train)
         means = {"E(theta | t)": score(before)[0], "E(theta | t, y)": score(train)[0]}
 
     def ends(part: Columns) -> tuple[Floats, Floats]:
-        return posterior.further_cdf_interval(part, part["new"], part["new_size"])
+        return further_cdf_interval(posterior, part, part["new"], part["new_size"])
 
     pairs = {**train, "new": test[observed], "new_size": test[size]}
     intervals = in_chunks(ends, _CHUNK, pairs, "predictive distribution", progress)

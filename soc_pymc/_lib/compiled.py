@@ -20,6 +20,7 @@ class Compiled[Result]:
         self.function = function
         self._module = module
         self._left = enough
+        self._foreseen = 0
 
     @cached_property
     def kernel(self) -> Callable[..., Result]:
@@ -28,8 +29,16 @@ class Compiled[Result]:
         kernel: Callable[..., Result] = getattr(import_module(self._module), name)
         return kernel
 
+    def foresee(self, number: int) -> None:
+        """Count the numbers of calls to come, so that the first of them has the kernel."""
+        self._left -= number
+        self._foreseen += number
+
     def __call__(self, array: Any, *arrays: Any) -> Result:
-        self._left -= len(array)
+        if self._foreseen > 0:
+            self._foreseen -= len(array)
+        else:
+            self._left -= len(array)
         chosen = self.function if self._left > 0 else self.kernel
         return chosen(array, *arrays)
 

@@ -14,7 +14,7 @@ from ..data.items import Items, check_items
 from ..data.sources import open_table
 from ..families.scales import LARGEST
 from ..fits.fit import FIT, Fit
-from ..posterior.curves import extrapolation_reported
+from ..posterior.extrapolation import extrapolation_reported
 from ..posterior.item_columns import posterior_roles
 from ..quantities.curves import statistics_of
 from .overview import read_overview
@@ -40,16 +40,23 @@ def report(
 
     Parameters
     ----------
-    fit, items
-        The fit, and items to report on: those that made it, or better others of the same kind.
-    out
+    fit : Fit
+        The fit.
+    items : PoissonItems, NormalItems or BinomialItems
+        Items to report on: those that made it, or better others of the same kind.
+    out : str or Path
         File to write, named ``*.html``; it appears under its name when it is complete.
-    by, title
-        Further columns on which checks are sliced and which are shown with top items; and title of
-        the page, None for one made from the columns.
-    threshold, seed, progress
-        Theta, in its unit: adds how many items lie above it, and which deserve more exposure before
-        a choice. Seed of the sample and of the check, and whether to show progress.
+    by : str or Sequence[str]
+        Further columns on which checks are sliced and which are shown with top items.
+    title : str or None
+        Title of the page; None makes one from the columns.
+    threshold : float or None
+        Theta, in its unit, above which items are counted. It also adds which of them deserve more
+        exposure before a choice.
+    seed : int
+        Seed of the sample and of the check.
+    progress : bool or None
+        Whether to show progress.
 
     Raises
     ------
@@ -86,9 +93,9 @@ def report(
             f"threshold={threshold:g} is beyond all theta: at most {LARGEST:g} in size"
         )
     names = tuple(by)
-    posterior_roles(fit, items)
+    posterior_roles(fit.curves, items)
     open_table(items.source, list(dict.fromkeys([*items.roles.values(), *names])))
-    stats = statistics_of(fit, items, progress)  # which validates all items
+    stats = statistics_of(fit.curves, items, progress)  # which validates all items
     overview = read_overview(
         fit, items, names, threshold, seed, stats.n_items, progress
     )

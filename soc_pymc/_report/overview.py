@@ -14,7 +14,8 @@ from .._lib.progress import phase
 from ..data.items import Items
 from ..data.sources import batches, kind_of, open_table
 from ..fits.fit import Fit
-from ..posterior.curves import Extrapolation
+from ..posterior.averages import scorer
+from ..posterior.extrapolation import Extrapolation
 from ..posterior.item_columns import Columns, columns_of, posterior_roles
 from ..posterior.predictive import posterior_of
 
@@ -98,15 +99,15 @@ def read_overview(
     progress: bool | None,
 ) -> Overview:  # fmt: skip
     """Read all `total` items, which are valid, once; `by` are further columns to keep."""
-    roles = posterior_roles(fit, items)
+    roles = posterior_roles(fit.curves, items)
     names = list(dict.fromkeys([*items.roles.values(), *by]))
     rng = np.random.default_rng(seed)
-    score = posterior_of(fit).scorer(_PROBS)
+    score = scorer(posterior_of(fit), _PROBS)
     sizes = {_RANDOM: _SAMPLE_MIXTURE if fit.prior.gridded else _SAMPLE} | _LISTS
     rows: dict[str, pa.Table] = {}
     above = np.zeros(len(_PROBS), dtype=np.int64)
     n = 0
-    far = Extrapolation(fit)
+    far = Extrapolation(fit.curves)
     table = open_table(items.source, names)
     with phase("reading items", total=total, unit="items", enabled=progress) as running:
         for batch in batches(table, names, size=_BATCH, source=items.source):

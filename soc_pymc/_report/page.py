@@ -23,9 +23,10 @@ from ..data.statistics import Statistics
 from ..fits.fit import Fit
 from ..plots.curves import fitted_curves
 from ..plots.style import picture_of
+from ..posterior.averages import scorer
 from ..posterior.calibration import bands
-from ..posterior.curves import P_ZERO
 from ..posterior.predictive import posterior_of
+from ..posterior.weights import P_ZERO
 from .overview import BY_LOSS, BY_LOW_QUANTILE, BY_MEAN, Overview, Subset
 
 _LEVELS = 20  # in the picture of a column of groups
@@ -49,7 +50,7 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    outcome = posterior_of(fit).outcome
+    outcome = fit.curves.outcome
     n = len(overview.sample)
     threshold = options["threshold"]
     names = {
@@ -192,7 +193,7 @@ def in_short(
     fit: Fit, stats: Statistics, overview: Overview, threshold: float | None
 ) -> list[str]:
     """Return sentences on the score, on what outcomes add, and on items above the threshold."""
-    outcomes = posterior_of(fit).outcome.words.outcomes
+    outcomes = fit.curves.outcome.words.outcomes
     reduction = quantities.variance_reduction(
         fit, stats, weight="items", progress=False
     )
@@ -220,7 +221,7 @@ def item_tables(
 ) -> Iterator[tuple[str, Markup]]:
     """Yield lists of items, each with a sentence."""
     lists = overview.lists
-    outcome = posterior_of(fit).outcome
+    outcome = fit.curves.outcome
     by_mean = _ranked("Highest posterior mean", fit, lists[BY_MEAN], by, "mean")
     yield "The best guesses, regardless of their uncertainty.", by_mean
     by_quantile = _ranked(
@@ -261,7 +262,7 @@ def _ranked(
     """Return the first items by one column: names, what was observed, and their posteriors."""
     posterior = posterior_of(fit)
     roles = rows.items.roles
-    mean, _, _, low, cautious, high = posterior.scorer(_PROBS, "all")(rows.columns)[:6]
+    mean, _, _, low, cautious, high = scorer(posterior, _PROBS, "all")(rows.columns)[:6]
     estimates = {"mean": mean, "5%": low, "95%": high}
     estimates |= further or ({} if ranked_by == "mean" else {ranked_by: cautious})
     order = np.argsort(-estimates[ranked_by], kind="stable")[:_LISTED]
@@ -281,6 +282,6 @@ def _ranked(
 def same_items(fit: Fit, stats: Statistics) -> bool:
     """Return True if these items made the fit, as far as totals tell."""
     part = stats.table("part")
-    outcome = posterior_of(fit).outcome
+    outcome = fit.curves.outcome
     columns = {outcome.observed: part["sum_y"] / part["n"]}
     return not other_total(fit, Observations(columns, part["n"], {}, {}))

@@ -25,8 +25,9 @@ from ..data.sources import opened, word_columns
 from ..data.statistics import Statistics
 from ..families.rows import MEAN_ONLY
 from ..fits.fit import FIT, PARETO_K, Fit, Status
+from ..posterior.averages import cdf_without
 from ..posterior.item_columns import Columns, select
-from ..posterior.predictive import posterior_of
+from ..posterior.predictive import Posterior, posterior_of, posterior_under
 from . import pit
 from .advice import Gains, advise
 from .comparison import LeftOut, leave_one_out, other_total
@@ -45,9 +46,7 @@ from .findings import (
 from .observations import (
     ITEMS_OR_STATISTICS,
     clustered,
-    even_draws,
     observe,
-    thin,
     totals_without_folds,
 )
 from .pit import ALL
@@ -132,15 +131,20 @@ def check(
 
     Parameters
     ----------
-    fit, items
-        The fit, and items to check it on: those that made it (tests are then conservative), or
-        better others; or statistics with joint cells, of which all items are left out in turn.
-    by
+    fit : Fit
+        The fit.
+    items : PoissonItems, NormalItems, BinomialItems or Statistics
+        Items to check it on: those that made it (tests are then conservative), or better others; or
+        statistics with joint cells, of which all items are left out in turn.
+    by : str or Sequence[str]
         Further columns of the items' table to slice on: numbers and dates of more than 20 distinct
         values by fifths, others by level, the 20 most frequent. Missing values are a level.
-    seed, subset, progress
-        Seed of all random choices; number of random items in ``data``, which are also left out one
-        by one; and whether to show progress.
+    seed : int
+        Seed of all random choices.
+    subset : int
+        Number of random items in ``data``, which are also left out one by one.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
@@ -182,21 +186,25 @@ def checks_of(
         raise FitError(
             "by= slices items, and statistics have no such columns: give the items"
         )
-    observed = observe(fit, data, [*by, *_label_columns(data, by)], progress)
+    posterior = posterior_of(fit)
+    observed = observe(
+        posterior.curves, data, [*by, *_label_columns(data, by)], progress
+    )
     sliced = {*by, *group_roles(observed.roles).values()}
     labels = {
         name: values for name, values in observed.labels.items() if name in sliced
     }
     items = replace(observed, labels=labels)
-    posterior = posterior_of(fit)
     n = int(items.n.sum())
     seeds = np.random.SeedSequence(seed).spawn(3)
     # bins of the score get the same random numbers as all items
     rngs = [np.random.default_rng(s) for s in (*seeds, seeds[0])]
     ends = pit.cdf_ends(posterior, items.columns, progress)
-    pits, rows = pit.pit_tests(fit, items, pit.slices(fit, items), ends, rngs[0])
+    pits, rows = pit.pit_tests(
+        posterior, items, pit.slices(posterior.curves, items), ends, rngs[0]
+    )
     rows += _outcome_findings(
-        fit, data, items.columns, np.random.default_rng(seed), progress
+        posterior, data, items.columns, np.random.default_rng(seed), progress
     )
     groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": pits}
     groups["pit_by_score"] = pit.pits_by_score(
@@ -211,12 +219,13 @@ def checks_of(
         where = ALL if len(chosen) == n else f"{len(chosen):,} random items"
         with phase("draws for ArviZ", enabled=progress):
             columns = sample.columns, chosen, ends[:, chosen]
-            groups |= _arviz_groups(thin(fit, _DRAWS), *columns, rngs[1], exact_draws)
+            thinned = posterior_under(posterior.curves.thin(_DRAWS))
+            groups |= _arviz_groups(thinned, *columns, rngs[1], exact_draws)
         if exact_draws and (same_items or not other_total(fit, observed)):
             values = groups["loo_pit"][posterior.outcome.observed].to_numpy()
             rows.append(pit.loo_pit_finding(values, where))
     if not fit.one_draw:
-        loo = loo or leave_one_out(fit, sample, progress)
+        loo = loo or leave_one_out(posterior, sample, progress)
         if exact_draws:
             k = float(np.nanmax(loo.pareto_k))
             verdict = OK if k <= PARETO_K else WARN
@@ -227,7 +236,7 @@ def checks_of(
     table = result_table([*rows, *_quality(fit.status)])
     table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = n
     remedies = (
-        *advise(table, fit, Gains(fit, observed, rngs[2]), n),
+        *advise(table, fit, Gains(posterior, observed, rngs[2]), n),
         *pit.rare_levels(items.labels),
     )
     counts = table["verdict"].value_counts()
@@ -253,29 +262,28 @@ def _label_columns(data: Items | Statistics, by: Sequence[str]) -> list[str]:
 
 
 def _outcome_findings(
-    fit: Fit,
+    posterior: Posterior,
     data: Items | Statistics,
     columns: Columns,
     rng: Generator,
     progress: bool | None,
 ) -> list[Finding]:
-    outcome = posterior_of(fit).outcome
+    outcome = posterior.outcome
     if isinstance(data, Statistics):
-        return [_noise(fit, columns)] if outcome.doubt(data.table) else []
-    rows = _summaries(fit, columns, rng, progress)
+        return [_noise(posterior, columns)] if outcome.doubt(data.table) else []
+    rows = _summaries(posterior, columns, rng, progress)
     tight = any(row.value < 1 and row.p < WARNS for row in rows)
     if outcome.doubtful(columns[outcome.observed], columns[outcome.size], tight):
-        rows.append(_noise(fit, columns, tight))
+        rows.append(_noise(posterior, columns, tight))
     return rows
 
 
 def _summaries(
-    fit: Fit, columns: Columns, rng: Generator, progress: bool | None
+    posterior: Posterior, columns: Columns, rng: Generator, progress: bool | None
 ) -> list[Finding]:
     """Observed summaries of items over the medians of their replicates."""
-    posterior = posterior_of(fit)
-    middle = even_draws(fit, _MIDDLE)
-    draws = even_draws(fit, _REPLICATES)
+    middle = posterior.curves.even_draws(_MIDDLE)
+    draws = posterior.curves.even_draws(_REPLICATES)
     outcome = posterior.outcome
     draws = np.tile(draws, -(-_REPLICATES // len(draws)))
     n = len(columns["score"])
@@ -289,7 +297,7 @@ def _summaries(
         # summaries are about the median curves: about its own draw, the outcomes of new items
         # would scatter more than replicates of that draw, as the draw is not their truth; items
         # whose curve is hardly known weigh less, or the far draws of clusters would rule the sum
-        curves = posterior.curves(
+        curves = posterior.curve_variables(
             part["score"], part.get("group"), part[outcome.size], middle
         )
         mean, variance = (
@@ -332,16 +340,16 @@ def _verdict(error: float, wrong: float) -> str:
     return WARN if error <= np.log1p(wrong) else FAIL
 
 
-def _noise(fit: Fit, columns: Columns, tight: bool = False) -> Finding:
+def _noise(posterior: Posterior, columns: Columns, tight: bool = False) -> Finding:
     """Factor by which intervals of typical items would widen under the noise that is in doubt."""
-    posterior = posterior_of(fit)
     step = max(1, len(columns["score"]) // _DOUBTED)
     outcome = posterior.outcome
     typical = select(columns, slice(None, None, step))
     y = typical[outcome.observed]
     size = typical[outcome.size]
-    draws = even_draws(fit, _REPLICATES)
-    curves = posterior.curves(typical["score"], typical.get("group"), size, draws)
+    draws = posterior.curves.even_draws(_REPLICATES)
+    places = typical["score"], typical.get("group"), size
+    curves = posterior.curve_variables(*places, draws)
     mean, variance = (curves[name].mean(axis=0) for name in ("mean", "variance"))
     width = float(np.median(outcome.other_width(y, size, mean, variance)))
     verdict = _verdict(abs(np.log(width)), _WRONG)
@@ -378,7 +386,7 @@ def _quality(status: Status) -> list[Finding]:
 
 
 def _arviz_groups(
-    fit: Fit,
+    posterior: Posterior,
     columns: Columns,
     item: Ints,
     ends: Floats,
@@ -386,14 +394,13 @@ def _arviz_groups(
     exact_draws: bool,
 ) -> dict[str, xr.Dataset]:
     """Groups of some items, and their PIT; if draws are an honest posterior also left out."""
-    posterior = posterior_of(fit)
-    draws = fit.data["posterior"].to_dataset()
+    draws = posterior.curves.posterior
     outcome = posterior.outcome
     name = posterior.outcome.observed
     share = rng.random(len(item))
     cdfs = {"pit_values": ends}
     if exact_draws:
-        cdfs["loo_pit"] = np.stack(posterior.cdf_without(columns))
+        cdfs["loo_pit"] = np.stack(cdf_without(posterior, columns))
     by_item = {"observed_data": columns[name].astype(outcome.dtype)}
     by_item |= {
         group: below + share * (upto - below) for group, (below, upto) in cdfs.items()

@@ -21,11 +21,10 @@ from ..families import family_of
 from ..families.priors import Prior, Spline
 from ..families.scales import LINEAR
 from ..fits.fit import Fit
-from ..posterior.curves import average_curves
-from ..posterior.predictive import posterior_of
+from ..posterior.predictive import Posterior
 from .comparison import mixture_weights
 from .findings import FAIL, OK, WARN, WARNS, Remedy
-from .observations import Observations, even_draws
+from .observations import Observations
 from .pit import NUMBER, equal_parts, is_cut, level_codes
 
 # differences of ECDFs that matter to few uses, of that many items
@@ -121,7 +120,7 @@ def advise(
         "sway": "leave-one-out" in off,
     }
     if "noise" in off:
-        doubt = posterior_of(fit).outcome.words.doubt
+        doubt = fit.curves.outcome.words.doubt
         yield Remedy("noise", doubt.format(width=values["noise"]))
     for rules, remedies in ((before, gaining), (after, [])):
         for rule, holds in rules.items():
@@ -144,7 +143,7 @@ def _remedies(fit: Fit, gains: "Gains", failed: bool, departing: bool) -> list[R
 
 def _of_model(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
     prior = fit.prior
-    outcome = posterior_of(fit).outcome
+    outcome = fit.curves.outcome
     columns = gains.items.columns
     n = gains.items.n
     word = outcome.words.size
@@ -195,7 +194,7 @@ def _of_model(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
 
 def _of_columns(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
     groups = tuple(group_roles(roles_of(fit.data.attrs)).values())
-    kind = f"soc.{posterior_of(fit).outcome.kind.capitalize()}Items"
+    kind = f"soc.{fit.curves.outcome.kind.capitalize()}Items"
     for column, values in gains.items.labels.items():
         number = values.nunique()
         grouping = (*groups, column) if groups else column
@@ -243,16 +242,19 @@ def _more(spline: Spline) -> Spline:
 class Gains:
     """Gains of remedies in nats, of all items, from some rows; 0 where chance explains them."""
 
-    def __init__(self, fit: Fit, items: Observations, rng: Generator) -> None:
+    def __init__(
+        self, posterior: Posterior, items: Observations, rng: Generator
+    ) -> None:
         _, self.items = items.sample(_ROWS, rng)
         self._scale = float(items.n.sum() / self.items.n.sum())
-        self._fit = fit
-        self._posterior = posterior_of(fit)
+        self._posterior = posterior
         outcome = self._posterior.outcome
         columns = self.items.columns
         self._outcomes = columns[outcome.observed], columns[outcome.size]
         places = columns["score"], columns.get("group"), columns[outcome.size]
-        location, dispersion = (curve[None] for curve in average_curves(fit, *places))
+        location, dispersion = (
+            curve[None] for curve in posterior.curves.average(*places)
+        )
         if "spread" in columns:
             family = self._posterior.family
             location, dispersion = family.widened(
@@ -272,9 +274,9 @@ class Gains:
     @cached_property
     def _base(self) -> Floats:
         """Log density under the fit; on a grid it has no closed form in the curves."""
-        if not self._fit.prior.gridded:
+        if not self._posterior.prior.gridded:
             return self._densities([0.0])[0]
-        draws = even_draws(self._fit, _DRAWS)
+        draws = self._posterior.curves.even_draws(_DRAWS)
         return np.asarray(
             self._posterior.log_density(self.items.columns, draws).mean(axis=0)
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,9 @@ from ..data.statistics import STATISTICS, Statistics
 from ..families.priors import Prior
 from ..fits.fit import PARETO_K, Fit, Status, named_fits, outcome_roles
 from ..fits.methods import Method
+from ..posterior.averages import density_moments
 from ..posterior.item_columns import in_chunks, select
-from ..posterior.predictive import posterior_of
+from ..posterior.predictive import Posterior, posterior_of, posterior_under
 from .findings import OK
 from .observations import (
     ITEMS_OR_STATISTICS,
@@ -34,7 +36,6 @@ from .observations import (
     clustered,
     curve_rows,
     observe,
-    thin,
 )
 
 _CHUNK = 20_000  # rows at once
@@ -103,7 +104,7 @@ class LeftOut:
 
 
 def leave_one_out(
-    fit: Fit,
+    posterior: Posterior,
     items: Observations,
     progress: bool | None = None,
     title: str = "leave-one-out",
@@ -111,12 +112,13 @@ def leave_one_out(
     """Leave every item out in turn; where the weights of draws differ, they are smoothed."""
     n = items.n
     k = np.full(len(items.n), np.nan)
-    moments = posterior_of(fit).density_moments
+    moments = partial(density_moments, posterior)
     full, by_row, sway = in_chunks(moments, _CHUNK, items.columns, title, progress)
     number = np.clip((sway > _SWAY).sum(), _LEAST_SMOOTHED, _SMOOTHED)
     worst = np.argsort(-sway)[:number]
-    thinned = thin(fit, max(_FEWEST_DRAWS, _MOST_NUMBERS // number))
-    density = posterior_of(thinned).log_density(select(items.columns, worst))
+    most = max(_FEWEST_DRAWS, _MOST_NUMBERS // number)
+    thinned = posterior_under(posterior.curves.thin(most))
+    density = thinned.log_density(select(items.columns, worst))
     log_weight, k[worst] = smoothed(-density)
     by_row[worst] = special.logsumexp(log_weight + density, axis=0)
     return LeftOut(n, by_row, k, float(n @ (full - by_row)), len(density))
@@ -206,7 +208,7 @@ def left_out(
     what, unit = (
         ("items", "item") if isinstance(data, Items) else ("statistics", "cell")
     )
-    rows = observe(fit, data, progress=progress)
+    rows = observe(fit.curves, data, progress=progress)
     if total := other_total(fit, rows):
         raise FitError(
             f"the {what} and {name!r} are of different items ({total}): leaving items out compares "
@@ -216,7 +218,7 @@ def left_out(
         return None, doubt
     if isinstance(data, Items):
         _, rows = rows.sample(subset, np.random.default_rng(seed))
-    loo = leave_one_out(fit, rows, progress, f"leave-one-out of {name}")
+    loo = leave_one_out(posterior_of(fit), rows, progress, f"leave-one-out of {name}")
     if not np.isfinite(loo.elpd_i).all():
         return None, "draws differ too much in what they say of single items"
     number = loo.doubtful
@@ -341,7 +343,7 @@ def cross_validate(
     for fold in range(stats.folds):
         if n := (fold_statistics := stats.of_fold(fold)).n_items:
             others = fit(stats.without_fold(fold), prior, method, progress=progress)
-            rows = curve_rows(others, fold_statistics)
+            rows = curve_rows(others.curves, fold_statistics)
             elpd = float(
                 rows.sums.values(rows.location[None], rows.dispersion[None]).sum()
             )
@@ -377,7 +379,7 @@ def other_total(fit: Fit, rows: Observations) -> str:
     bins = {
         str(key): values for group in groups for key, values in group.data_vars.items()
     }
-    outcome = posterior_of(fit).outcome
+    outcome = fit.curves.outcome
     columns = {**rows.columns, "n_items": np.ones(len(rows.n))}
     if outcome.observed in bins and not outcome.whole:  # bins have the means
         bins[outcome.observed] = bins[outcome.observed] * bins["n_items"]

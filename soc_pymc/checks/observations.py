@@ -18,25 +18,18 @@ from scipy import sparse
 
 from .._lib.arguments import A
 from .._lib.arrays import Floats, Ints
-from .._lib.errors import ItemsError, ItemsWarning, StatisticsError
+from .._lib.errors import ItemsError, ItemsWarning
 from .._lib.progress import parts
 from .._lib.threads import ordered_map
 from .._model.rows import CLASS
 from ..data.items import ANY_ITEMS, Items, group_roles, roles_of
 from ..data.statistics import Statistics, refuse_weights
 from ..data.summaries import totals_of
-from ..families import family_of
 from ..families.rows import RowSums
-from ..fits.fit import Fit, outcome_roles
-from ..posterior.calibration import bin_scores_of
-from ..posterior.curves import (
-    average_curves,
-    items_at_once,
-    warn_of_extrapolated_bins,
-    with_posterior,
-)
-from ..posterior.item_columns import Columns, read_items, select
-from ..posterior.predictive import posterior_of
+from ..fits.curves import Curves
+from ..posterior.bins import bin_scores_of
+from ..posterior.extrapolation import warn_of_extrapolated_bins
+from ..posterior.item_columns import Columns, check_statistics, read_items, select
 
 ITEMS_OR_STATISTICS = A(
     Items | Statistics, f"{ANY_ITEMS}, or their statistics", ItemsError
@@ -62,30 +55,30 @@ class Observations:
 
 
 def observe(
-    fit: Fit,
+    curves: Curves,
     data: Items | Statistics,
     by: Sequence[str] = (),
     progress: bool | None = None,
 ) -> Observations:
     """Read items, or joint cells of statistics, with the columns `by` and those of groups."""
     if isinstance(data, Statistics):
-        return _of_cells(fit, data)
+        return _of_cells(curves, data)
     names = list(dict.fromkeys([*by, *group_roles(data.roles).values()]))
-    columns, labels = read_items(fit, data, names, progress)
+    columns, labels = read_items(curves, data, names, progress)
     n = np.ones(len(columns["score"]), dtype=np.int64)
     return Observations(columns, n, labels, data.roles)
 
 
-def _of_cells(fit: Fit, stats: Statistics) -> Observations:
-    check_roles(fit, stats)
+def _of_cells(curves: Curves, stats: Statistics) -> Observations:
+    check_statistics(curves, stats)
     refuse_weights(stats, "a check")
     stats.cells("joint")  # says what to do where there are none
-    warn_of_extrapolated_bins(fit, stats)
+    warn_of_extrapolated_bins(curves, stats)
     cells = stats.table("joint")
-    outcome = posterior_of(fit).outcome
+    outcome = curves.outcome
     code = cells["group"] * bool(stats.groups)
-    bins = bin_scores_of(fit, stats)
-    place = bins.place(code, cells["bin"])
+    bins = bin_scores_of(curves, stats)
+    place = bins.positions.place(code, cells["bin"])
     low, high = outcome.cell_range(cells)
     columns: dict[str, NDArray[np.generic]] = {
         "score": bins.score[place],
@@ -95,7 +88,7 @@ def _of_cells(fit: Fit, stats: Statistics) -> Observations:
         "low": low,
         "high": high,
     }
-    if fit.groups:
+    if curves.groups:
         columns["group"] = np.array(stats.groups, dtype=object)[code]
     labels = {
         grouping.column: pd.Series(
@@ -116,18 +109,19 @@ class CurveRows(NamedTuple):
     dispersion: Floats
 
 
-def curve_rows(fit: Fit, stats: Statistics) -> CurveRows:
+def curve_rows(curves: Curves, stats: Statistics) -> CurveRows:
     """Return rows of statistics, of every group's bins."""
-    family = family_of(fit.prior)
-    by_size = fit.prior.exposure is not None
+    family = curves.family
+    by_size = curves.prior.exposure is not None
     size = None
     if by_size:
         stats.cells("joint")  # says what to do where there are none
-    bins = bin_scores_of(fit, stats)
+    bins = bin_scores_of(curves, stats)
     tables = {}
     for name in ("joint",) if by_size else ("part", *family.rows.margins):
         table = stats.table(name)
-        row = bins.place(table["group"] * bool(stats.groups), table["bin"])
+        group = table["group"] * bool(stats.groups)
+        row = bins.positions.place(group, table["bin"])
         tables[name] = {**table, "row": row}
     base = next(iter(tables.values()))
     place = np.arange(len(bins.score))
@@ -138,25 +132,14 @@ def curve_rows(fit: Fit, stats: Statistics) -> CurveRows:
     if by_size:
         size = np.bincount(base["row"], base["n"] * family.outcome.mean_size(base)) / n
     sums = family.rows.of(len(place), tables).with_spread(bins.spread[place])
-    labels = (
-        np.array(stats.groups, dtype=object)[bins.group[place]] if fit.groups else None
-    )
-    curves = average_curves(fit, bins.score[place], labels, size)
-    return CurveRows(sums, bins.score[place], n, *curves)
+    labels = None if bins.labels is None else bins.labels[place]
+    average = curves.average(bins.score[place], labels, size)
+    return CurveRows(sums, bins.score[place], n, *average)
 
 
 def clustered(data: Items | Statistics) -> bool:
     """Return True if items name clusters, or statistics keep them."""
     return data.blocks > 0 if isinstance(data, Statistics) else data.cluster is not None
-
-
-def check_roles(fit: Fit, stats: Statistics) -> None:
-    """Refuse statistics of other columns than the fit's."""
-    fit_roles, roles = (outcome_roles(x.data.attrs) for x in (fit, stats))
-    if fit_roles != roles:
-        raise StatisticsError(
-            f"the fit has items with the roles {fit_roles}, the statistics have {roles}"
-        )
 
 
 def check_rows(reference: Any, table: Any, words: Mapping[str, str], what: str) -> None:
@@ -183,7 +166,7 @@ def totals_without_folds(items: Items, **options: Any) -> Statistics:
 
 
 def summed(
-    fit: Fit,
+    curves: Curves,
     weight: Floats,
     target: Ints,
     size: int,
@@ -198,24 +181,5 @@ def summed(
         share = sparse.csr_array((weight[rows], pairs), shape=(number, size))
         return np.stack(np.broadcast_arrays(*(x @ share for x in values(rows))))
 
-    blocks = parts("sums over items", len(target), items_at_once(fit), progress)
+    blocks = parts("sums over items", len(target), curves.items_at_once, progress)
     return np.asarray(sum(ordered_map(of_part, blocks)))
-
-
-def even_draws(fit: Fit, most: int) -> Ints:
-    """Return indices of at most `most` draws, evenly spaced in each chain, chain after chain."""
-    chains, draws = (fit.data["posterior"].sizes[dim] for dim in ("chain", "draw"))
-    number = min(max(1, most // chains), draws)
-    return np.add.outer(
-        np.arange(chains) * draws, np.arange(number) * draws // number
-    ).ravel()
-
-
-def thin(fit: Fit, most: int) -> Fit:
-    """Return the fit with its `even_draws`."""
-    posterior = fit.data["posterior"].to_dataset()
-    draws = even_draws(fit, most)
-    per_chain = len(draws) // posterior.sizes["chain"]
-    if per_chain == posterior.sizes["draw"]:
-        return fit
-    return with_posterior(fit, posterior.isel(draw=draws[:per_chain]))

@@ -24,11 +24,12 @@ from .._lib.arrays import Bools, Floats, Ints
 from .._lib.laws import uniform_distance, uniform_p_value
 from .._lib.reprs import number
 from ..families.outcome import Outcome
-from ..fits.fit import Fit
+from ..fits.curves import Curves
+from ..posterior.averages import cdf_interval
 from ..posterior.item_columns import Columns, in_chunks, select
-from ..posterior.predictive import Posterior, posterior_of
+from ..posterior.predictive import Posterior
 from .findings import FAIL, FAILS, OK, WARN, WARNS, Finding, Remedy
-from .observations import Observations, even_draws
+from .observations import Observations
 
 ALL = "all items"
 TOGETHER = "PIT of slices"  # the check of all slices by one quantity together
@@ -92,9 +93,9 @@ def _word(level: Hashable) -> str:
 Masks = Mapping[Slice, Bools]  # in all functions `n` is the number of items of rows
 
 
-def slices(fit: Fit, items: Observations) -> dict[Slice, Bools]:
+def slices(curves: Curves, items: Observations) -> dict[Slice, Bools]:
     """Return masks of the slices with enough items."""
-    outcome = posterior_of(fit).outcome
+    outcome = curves.outcome
     n = items.n
     score = items.columns["score"]
     size = items.columns[outcome.size]
@@ -102,7 +103,8 @@ def slices(fit: Fit, items: Observations) -> dict[Slice, Bools]:
     roles = {"score": items.roles["score"], word: items.roles[outcome.size]}
     masks = {Slice(ALL): n > 0}
     masks |= {
-        Slice("score", roles["score"], "=", atom): score == atom for atom in fit.atoms
+        Slice("score", roles["score"], "=", atom): score == atom
+        for atom in curves.atoms
     }
     masks |= large_sizes(outcome, size, roles[word])
     for name, numbers in (("score", score), (word, size)):
@@ -203,9 +205,9 @@ def cdf_ends(
 
     def ends(part: Columns) -> tuple[Floats, Floats]:
         if "low" not in part:
-            return posterior.cdf_interval(part)
+            return cdf_interval(posterior, part)
         rows = ({**part, observed: part[end]} for end in ("low", "high"))
-        (below, _), (_, upto) = map(posterior.cdf_interval, rows)
+        (below, _), (_, upto) = (cdf_interval(posterior, row) for row in rows)
         return below, np.maximum(upto, below)
 
     return in_chunks(ends, _CHUNK, columns, "predictive distribution", progress)
@@ -280,12 +282,16 @@ def pits_by_score(ends: Floats, n: Ints, score: Floats, rng: Generator) -> xr.Da
 
 
 def pit_tests(
-    fit: Fit, items: Observations, masks: Masks, ends: Floats, rng: Generator
+    posterior: Posterior,
+    items: Observations,
+    masks: Masks,
+    ends: Floats,
+    rng: Generator,
 ) -> tuple[xr.Dataset, list[Finding]]:
     """Test the PIT by slice, from the ends (2, rows) of its intervals; return it and findings."""
     members = np.stack([*masks.values()])
     pits = slice_pits(ends, items.n, masks, rng)
-    shifts = curve_shifts(fit, items, members, rng)
+    shifts = curve_shifts(posterior, items, members, rng)
     shared = (members * items.n) @ members.T.astype(float)
     replicated = replicated_distances(shifts, shared, rng)
     distances = zip(
@@ -310,11 +316,10 @@ def loo_pit_finding(values: Floats, where: str) -> Finding:
 
 
 def curve_shifts(
-    fit: Fit, items: Observations, members: Bools, rng: Generator
+    posterior: Posterior, items: Observations, members: Bools, rng: Generator
 ) -> Floats:
     """Return shifts of the ECDF of every slice's PIT at `GRID` by draw, (draws, slices, points)."""
-    posterior = posterior_of(fit)
-    draws = even_draws(fit, _DRAWS)
+    draws = posterior.curves.even_draws(_DRAWS)
     n = items.n
     row = rng.choice(len(n), min(_POOL, int(n.sum())), p=n / n.sum())
     rows = [row]
@@ -333,7 +338,7 @@ def curve_shifts(
     log_density = posterior.log_density(columns, draws)
     ratio = np.exp(log_density - log_density.max(axis=0))
     departure = ratio / ratio.mean(axis=0) - 1.0
-    share = pit_upto_grid(*posterior.cdf_interval(columns))
+    share = pit_upto_grid(*cdf_interval(posterior, columns))
     shifts = [departure[:, part] @ share[part] / part.sum() for part in weight > 0.0]
     return np.stack(shifts, axis=1)
 

@@ -112,31 +112,31 @@ class PoissonItems(_Roles):
 
     Parameters
     ----------
-    source
+    source : table, str or list[str]
         A pandas, Polars or Arrow table, or another object with ``__arrow_c_stream__``; a path, a
         glob (read in sorted order) or a list of Parquet or CSV files; or an Ibis table.
-    score
+    score : str or None
         Column of the scores: finite numbers of any sign, from a model that never saw the item's own
         count (out of fold, or trained on earlier data). None fits one level and one spread to all
         items, or to each group.
-    count
+    count : str or None
         Column of the counts: whole numbers >= 0. Items without `count` can only be scored, by
         `soc.item_posteriors`: theta given the score alone.
-    exposure
+    exposure : str or None
         Column of the exposures: finite numbers >= 0, 0 only where the count is 0 too. Needed with
         `count`; without it only a prior with a term in exposure reads them.
-    group
-        Column of labels (text, whole numbers or true/false) of groups with separate statistics, or
-        several such columns, ``("country", "device")``, whose effects add up.
-    id
+    group : str or Sequence[str] or None
+        Column of labels (text, whole numbers or true/false) of groups with separate statistics.
+        Several such columns, ``("country", "device")``, have effects that add up.
+    id : str or None
         Column of whole numbers or text that identify the items; whole numbers make folds, the same
         on every engine. An id of several rows (with `date`, of one day) is refused.
-    fold
+    fold : str or None
         Column of fold numbers, whole from 0 to 999, instead of folds made from ids.
-    cluster
+    cluster : str or None
         Column of labels of clusters, such as campaigns, whose items depend on each other beyond
         their scores: `fit` then widens its bands. Folds never divide a cluster.
-    date
+    date : str or None
         Column of dates, times or text YYYY-MM-DD, for separate statistics of every day: the
         calendar day as stored, without conversion of time zones.
 
@@ -165,14 +165,26 @@ class NormalItems(_Roles):
 
     Parameters
     ----------
-    source, score, group, id, fold, cluster, date
+    source : table, str or list[str]
         As for `PoissonItems`.
-    value
+    score : str or None
+        As for `PoissonItems`.
+    value : str or None
         Column of the values: finite numbers, up to 1e35 in size. Optional as `count` of
         `PoissonItems`.
-    noise_sd
-        Column of the standard deviations of the values about their theta, from 1e-35 to 1e35, in
-        the unit of the values. Needed with `value`.
+    noise_sd : str or None
+        Column of the noise sds: the standard deviations of the values about their theta, from 1e-35
+        to 1e35, in the unit of the values. Needed with `value`.
+    group : str or Sequence[str] or None
+        As for `PoissonItems`.
+    id : str or None
+        As for `PoissonItems`.
+    fold : str or None
+        As for `PoissonItems`.
+    cluster : str or None
+        As for `PoissonItems`.
+    date : str or None
+        As for `PoissonItems`.
 
     Raises
     ------
@@ -199,13 +211,25 @@ class BinomialItems(_Roles):
 
     Parameters
     ----------
-    source, score, group, id, fold, cluster, date
+    source : table, str or list[str]
         As for `PoissonItems`.
-    successes
+    score : str or None
+        As for `PoissonItems`.
+    successes : str or None
         Column of the numbers of successes: whole numbers from 0 to the item's trials, or labels
         (true and false are 1 and 0). Optional as `count` of `PoissonItems`.
-    trials
+    trials : str or None
         Column of the numbers of trials: whole numbers >= 0. Needed with `successes`.
+    group : str or Sequence[str] or None
+        As for `PoissonItems`.
+    id : str or None
+        As for `PoissonItems`.
+    fold : str or None
+        As for `PoissonItems`.
+    cluster : str or None
+        As for `PoissonItems`.
+    date : str or None
+        As for `PoissonItems`.
 
     Raises
     ------

@@ -63,29 +63,30 @@ def summarize(
 
     Parameters
     ----------
-    items
+    items : PoissonItems, NormalItems or BinomialItems
         The items. With dates, each day, of at most 4,000, is kept apart for `Statistics.window`,
         `Statistics.decay` and `soc.drift`.
-    bins, equal
-        Number of bins of equal ``"items"`` (the default), ``"count"`` or ``"successes"``. None
-        chooses one bin per 10 items, from 20 to 1,000, and halves the first and the last bin
-        repeatedly towards the ends. Scores that many items share (`Statistics.atoms`) have bins of
-        their own.
-    edges
-        Interior cut points instead, strictly increasing; bins are [e_k, e_k+1), and the outer bins
-        are open, so no item is dropped.
-    folds
+    bins : int or None
+        Number of bins of the score. None chooses one per 10 items, from 20 to 1,000, and halves the
+        first and the last bin repeatedly towards the ends. Scores that many items share
+        (`Statistics.atoms`) have bins of their own.
+    equal : {"items", "count", "successes"} or None
+        What bins have in equal numbers; None is ``"items"``.
+    edges : array_like, shape (bins - 1,), or None
+        Interior cut points in place of a number of bins, strictly increasing; bins are [e_k,
+        e_k+1), and the outer bins are open, so no item is dropped.
+    folds : int or None
         Number of folds with separate statistics, for cross-validation; 0 keeps none. None takes the
         items' own folds, or makes 10 from an ``id`` of whole numbers, and else none. Without an id
         folds come from score and size, never from the outcome.
-    joint
-        True keeps joint cells of outcomes and sizes, for checks, comparisons and priors beyond one
-        Gamma, Normal or Beta; ``"auto"`` if they take at most 64 MB. A number is the largest number
-        of cells (True: 4 million).
-    on_leakage
-        ``"raise"`` an error, ``"warn"`` or ``"ignore"``, if outcomes vary far less around their
-        scores than noise allows, a sign of scores that saw the outcomes.
-    progress
+    joint : bool, int or "auto"
+        Whether to keep joint cells of outcomes and sizes, for checks, comparisons and priors beyond
+        one Gamma, Normal or Beta. ``"auto"`` keeps them if they take at most 64 MB. A number is the
+        largest number of cells (True: 4 million).
+    on_leakage : {"raise", "warn", "ignore"}
+        What to do if outcomes vary far less around their scores than noise allows, a sign of scores
+        that saw the outcomes.
+    progress : bool or None
         True shows the progress of long work.
 
     Raises

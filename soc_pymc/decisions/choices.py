@@ -13,7 +13,6 @@ from .._lib.errors import FitError
 from ..data.items import Items, check_outcomes
 from ..families.scales import LARGEST
 from ..fits.fit import Fit
-from ..posterior.curves import items_at_once
 from ..posterior.item_columns import (
     Columns,
     ThetaMixture,
@@ -30,9 +29,8 @@ _COST = Real(above=0.0, below=LARGEST)
 
 @dataclass(frozen=True, eq=False)
 class DecisionItems:
-    """A fit, and items to decide on, with the index of the answer."""
+    """Items to decide on, with the index of the answer."""
 
-    fit: Fit
     posterior: Posterior
     columns: Columns
     index: pd.Index
@@ -49,7 +47,7 @@ class DecisionItems:
         **extra: Floats,
     ) -> Floats:
         """Return rows of an answer on each posterior, (rows, n); it reads `extra` columns too."""
-        step = min(_AT_ONCE, items_at_once(self.fit))
+        step = min(_AT_ONCE, self.posterior.curves.items_at_once)
         columns = {**self.columns, **extra}
         theta = self.posterior.theta
         return in_chunks(
@@ -86,14 +84,14 @@ def read_decision(
     posterior = posterior_of(fit)
     check_outcomes(items)
     columns, labels = read_items(
-        fit, items, [*([items.id] if items.id else []), *also], progress
+        posterior.curves, items, [*([items.id] if items.id else []), *also], progress
     )
     index: pd.Index = pd.RangeIndex(len(columns["score"]))
     if items.id:
         index = pd.Index(labels[items.id], name=items.id)
     elif isinstance(items.source, pd.DataFrame):
         index = items.source.index
-    return DecisionItems(fit, posterior, columns, index, labels)
+    return DecisionItems(posterior, columns, index, labels)
 
 
 def probability_above(

@@ -4,7 +4,6 @@ Each joint draw takes one draw of the curves for all items. Random numbers belon
 items, draw by draw, so that they depend neither on the processors nor on the number of draws.
 """
 
-import math
 from collections.abc import Sequence
 from operator import methodcaller
 
@@ -67,9 +66,8 @@ class _Block:
         return self._posterior.family.draw(a, b, self._rngs[1:]), a, b
 
 
-def _curve_numbers(fit: Fit, draws: int, seed: int) -> Ints:
-    """Return the curve draw that each joint draw uses: all in random order, over and over."""
-    total = math.prod(fit.data["posterior"].sizes[dim] for dim in ("chain", "draw"))
+def _curve_numbers(total: int, draws: int, seed: int) -> Ints:
+    """Return the draw of `total` curves that each joint draw uses: all in random order, again."""
     rounds = range(-(-draws // total))
     orders = [np.random.default_rng([seed, i]).permutation(total) for i in rounds]
     return np.concatenate(orders)[:draws]
@@ -80,8 +78,8 @@ def _joint_draws(
 ) -> tuple[Floats, Ints]:
     """Return draws of theta of all items, (draws, n), and the draws of the curves they use."""
     theta = np.empty((number, len(items)))
-    least = NEAR_ZERO if items.fit.prior.zero else 0.0
-    curves = _curve_numbers(items.fit, number, seed)
+    least = NEAR_ZERO if items.posterior.prior.zero else 0.0
+    curves = _curve_numbers(items.posterior.curves.number, number, seed)
 
     def draw(part: slice) -> None:
         block = _Block(items, part.start // _BLOCK, seed)
@@ -180,7 +178,7 @@ def probability_best(
     decision = read_decision(fit, items, progress)
     if k >= len(decision):
         return pd.DataFrame({"probability": 1.0, "error": 0.0}, index=decision.index)
-    curves = _curve_numbers(fit, draws, seed)
+    curves = _curve_numbers(decision.posterior.curves.number, draws, seed)
     screened, _ = _top(decision, k, seed, curves[:_SCREENING], False)
     order = np.argsort(screened, kind="stable")
     candidates = np.sort(order[np.cumsum(screened[order]) > _NEGLIGIBLE * k])
@@ -356,7 +354,9 @@ def _distributions(
         by_item = items.posterior.moments(select(items.columns, rows))
         return [m * weight[rows] ** r for r, m in enumerate(by_item)]
 
-    mean, variance, third = summed(items.fit, weight, code, len(sizes), moments)
+    mean, variance, third = summed(
+        items.posterior.curves, weight, code, len(sizes), moments
+    )
     shared = mean.var(axis=0)
     sd = np.sqrt(variance)
     rows = [mean.mean(axis=0), np.sqrt(shared + variance.mean(axis=0)), np.sqrt(shared)]
@@ -366,7 +366,7 @@ def _distributions(
     if cut is not None:
         rows.append(1.0 - _below(law, cut))
     # the shape of totals of few items comes from draws, unless they are Normal
-    few = (sizes < _FEW) & (items.fit.prior.mixture or third.any(axis=0))
+    few = (sizes < _FEW) & (items.posterior.prior.mixture or third.any(axis=0))
     if few.any():
         chosen = np.flatnonzero(few[code])
         theta, _ = _joint_draws(items.subset(chosen), _DRAWS, 0)

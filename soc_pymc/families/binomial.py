@@ -421,10 +421,15 @@ class BinomialBeta(Family):
 
     def above_drawn(self, drawn: Floats, a: Floats, b: Floats) -> Floats:
         tail = beta_tail(special.expit(drawn), special.expit(-drawn), a, b)
-        # odds below all numbers
-        shape = np.where(drawn < 0, a, b)
-        far = np.exp(-shape * np.abs(drawn) - np.log(shape) - special.betaln(a, b))
-        return np.where(np.abs(drawn) < _FAR, tail, np.where(drawn < 0, 1.0 - far, far))
+        is_far = np.broadcast_to(np.abs(drawn) >= _FAR, tail.shape)
+        if is_far.any():  # odds below all numbers
+            logit, a, b = (
+                values[is_far] for values in np.broadcast_arrays(drawn, a, b)
+            )
+            shape = np.where(logit < 0, a, b)
+            far = np.exp(-shape * np.abs(logit) - np.log(shape) - special.betaln(a, b))
+            tail[is_far] = np.where(logit < 0, 1.0 - far, far)
+        return tail
 
     def log_marginal(self, y: Any, size: Any, a: Any, b: Any) -> Floats:
         return np.asarray(log_beta_binomial(y, size, a, b))

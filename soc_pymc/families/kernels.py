@@ -20,46 +20,77 @@ _STEPS = 60
 _RESIDUAL = 1e-8
 _LEAST_FACTOR = 1e-4
 _LONGEST_TILT = 2.0
+# continued fractions in step, and where each variable of theirs begins
+_LANES = 32
+_X, _FURTHER, _A, _B, _M, _LEAN, _INVERSE, _TERM = range(0, 8 * _LANES, _LANES)
+_VALUE, _BEFORE, _LAST, _BOTTOM = range(8 * _LANES, 12 * _LANES, _LANES)
 
 _compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
 
 
 @_compiled
 def beta_fraction(x, complement, a, b):  # type: ignore[no-untyped-def]
-    """Fractions (n,) of `special_functions`."""
+    """Fractions (n,) of `special_functions`, several in step so that one instruction does some."""
     answer = np.empty_like(x)
-    for i in range(len(x)):
-        answer[i] = _fraction(x[i], complement[i], a[i], b[i])
+    state = np.ones(12 * _LANES)  # constant distances show the compiler what is apart
+    element = np.full(_LANES, -1)  # of each lane; -1 for none
+    started = 0
+    left = len(x)
+    while left:
+        for j in range(_LANES):
+            if element[j] < 0 and started < len(x):
+                i = started
+                started += 1
+                element[j] = i
+                m = a[i] + b[i]
+                lean = a[i] - m * x[i] if x[i] < 0.5 else m * complement[i] - b[i]
+                state[_X + j] = x[i]
+                state[_FURTHER + j] = 1.0 + complement[i]
+                state[_A + j] = a[i]
+                state[_B + j] = b[i] - 1.0
+                state[_M + j] = m
+                state[_LEAN + j] = lean + 1.0
+                state[_INVERSE + j] = 1.0 / (a[i] + 1.0)
+                value = 1.0 / (a[i] * (lean + 1.0) * state[_INVERSE + j])
+                state[_VALUE + j] = value
+                state[_LAST + j] = 0.0
+                state[_BOTTOM + j] = value
+                state[_TERM + j] = 1.0
+        for _ in range(EVERY):
+            _next_terms(state)
+        for j in range(_LANES):
+            new = state[_VALUE + j]
+            done = not abs(new - state[_BEFORE + j]) > ERROR * new
+            if element[j] >= 0 and (done or state[_TERM + j] > MOST_TERMS):
+                answer[element[j]] = new
+                element[j] = -1
+                left -= 1
     return answer
 
 
 @_compiled
-def _fraction(x, complement, a, b):  # type: ignore[no-untyped-def]
-    m = a + b
-    further = 1.0 + complement
-    lean = (a - m * x if x < 0.5 else m * complement - b) + 1.0
-    inverse = 1.0 / (a + 1.0)
-    value = 1.0 / (a * lean * inverse)
-    last = 0.0
-    bottom = value
-    b -= 1.0
-    for n in range(1, MOST_TERMS):
-        inverse *= x
-        share = b * inverse * n
-        top = a * m * inverse * share
-        a += 1.0
-        b -= 1.0
-        m += 1.0
-        lean += further
-        inverse = 1.0 / (a + (n + 1))
+def _next_terms(state):  # type: ignore[no-untyped-def]
+    for j in range(_LANES):
+        n = state[_TERM + j]
+        inverse = state[_INVERSE + j] * state[_X + j]
+        share = state[_B + j] * inverse * n
+        top = state[_A + j] * state[_M + j] * inverse * share
+        a = state[_A + j] + 1.0
+        lean = state[_LEAN + j] + state[_FURTHER + j]
+        inverse = 1.0 / (a + (n + 1.0))
         term = a * lean * inverse + share + n
-        bottom = 1.0 / (bottom * top + term)
-        new = (term * value + top * last) * bottom
-        last = value * bottom
-        if n % EVERY == 0 and not abs(new - value) > ERROR * new:
-            return new
-        value = new
-    return value
+        bottom = 1.0 / (state[_BOTTOM + j] * top + term)
+        value = state[_VALUE + j]
+        state[_BEFORE + j] = value
+        state[_VALUE + j] = (term * value + top * state[_LAST + j]) * bottom
+        state[_LAST + j] = value * bottom
+        state[_BOTTOM + j] = bottom
+        state[_A + j] = a
+        state[_B + j] -= 1.0
+        state[_M + j] += 1.0
+        state[_LEAN + j] = lean
+        state[_INVERSE + j] = inverse
+        state[_TERM + j] = n + 1.0
 
 
 @_compiled

@@ -15,9 +15,10 @@ from .._lib.compiled import compiled
 
 _HALF_LOG_2PI = 0.5 * float(np.log(2.0 * np.pi))
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
+_LEAST_STIRLING = 8.0  # smallest argument of Stirling's series
 # for the continued fraction of a Beta's tail
 ERROR = 2e-15
-MOST_TERMS = 10_000
+MOST_TERMS = 10_000  # a multiple of the next number
 EVERY = 4  # terms between looks at which elements are done
 _TINY = (
     1e-280  # in place of a count of 0, so small that no mean of interest is below it
@@ -30,12 +31,20 @@ _MOST_SUMMED = 1000  # numbers of successes that are added up one by one
 _SDS = 10.0
 _TAILS = 40.0
 _KERNELS = "soc_pymc.families.kernels"
-_ENOUGH = 4_000_000  # numbers for which compiling pays even where nothing is cached
+_ENOUGH = 500_000  # numbers for which compiling pays
 _NODE, _SHARE = np.polynomial.legendre.leggauss(96)
 
 
 def stirling(x: Floats) -> Floats:
-    """Log Gamma(x) - [(x - 1/2) log x - x + log(2 pi)/2] for x > 0, to 1e-14."""
+    """Log Gamma(x) - [(x - 1/2) log x - x + log(2 pi)/2] for x > 0, (n,), to 1e-14."""
+    inverse = 1.0 / x
+    value = inverse * _polynomial(inverse * inverse, _STIRLING)
+    is_small = np.flatnonzero(x < _LEAST_STIRLING)
+    value[is_small] = _stirling_of_small(x[is_small])
+    return value
+
+
+def _stirling_of_small(x: Floats) -> Floats:
     # the series at x + 8, less the logarithms of x, ..., x + 7 over x + 8, in pairs
     inverse = 1.0 / (x + 8.0)
     square = inverse * inverse
@@ -143,7 +152,7 @@ def _beta_fraction(x: Floats, complement: Floats, a: Floats, b: Floats) -> Float
     place = np.arange(len(x))
     a = a.copy()
     b = b - 1.0
-    for n in range(1, MOST_TERMS):
+    for n in range(1, MOST_TERMS + 1):
         if not len(place):
             break
         inverse *= x
@@ -191,9 +200,14 @@ def _beta_fraction(x: Floats, complement: Floats, a: Floats, b: Floats) -> Float
     return answer
 
 
-@in_blocks
 def beta_tail(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
     """P(theta > x), given also the complement 1 - x to full precision; large ones are SciPy's."""
+    _beta_fraction.foresee(np.broadcast(x, complement, a, b).size)
+    return _beta_tail(x, complement, a, b)
+
+
+@in_blocks
+def _beta_tail(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
     tail = np.empty_like(x)
     is_large = np.minimum(a, b) > _LARGE
     if is_large.any():

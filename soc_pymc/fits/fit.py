@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,9 +17,9 @@ from .._lib.errors import FitError
 from .._lib.files import read_saved, save_netcdf
 from .._lib.reprs import Rows, groups_row, html_table, lines, number, score_range, short
 from .._model.splines import Axis
-from ..data.items import grouping_dims, has_score, is_label, roles_of
+from ..data.items import has_score, is_label, roles_of
 from ..families.priors import PRIORS, Prior, Spline
-from ..families.scales import RANK
+from .curves import Curves
 from .deferred import with_recipes, without_recipes
 from .methods import Method
 
@@ -121,82 +121,56 @@ class Fit:
         >>> fit.axis("mean")([1.0]).item()  # the log of the score
         0.0
         """
-        scale = getattr(self.prior, _CURVE(curve, "curve")).scale
-        if scale != RANK:
-            return Axis(scale)
-
-        def read() -> Axis:
-            table = self.data["constant_data"].to_dataset()
-            return Axis(
-                RANK, *(tuple(table[f"rank_{x}"].values) for x in ("score", "fraction"))
-            )
-
-        return self._once(RANK, read)
-
-    def _once[Value](self, key: Hashable, compute: Callable[[], Value]) -> Value:
-        """Result of `compute`, kept by a key: each look-up in the tree takes a third of a ms."""
-        if key not in self._computed:
-            self._computed[key] = compute()
-        return self._computed[key]
+        return self.curves.axis(_CURVE(curve, "curve"))
 
     @cached_property
-    def _computed(self) -> dict[Hashable, Any]:
-        return {}
+    def curves(self) -> Curves:
+        """Draws of the curves as arrays, which are read once."""
+        return Curves.of(self.data, self.prior)
 
     def selected_by(self, selection: pd.DataFrame) -> "Fit":
         """Return the fit with the table by which it was chosen; what was computed is kept."""
         fit = replace(self, selection=selection)
-        fit._computed.update(self._computed)
+        vars(fit)["curves"] = self.curves
         return fit
 
     def __getstate__(self) -> dict[str, Any]:  # copies and pickles compute again
-        return {
-            name: value for name, value in self.__dict__.items() if name != "_computed"
-        }
+        return {name: value for name, value in vars(self).items() if name != "curves"}
 
     @property
     def one_score(self) -> bool:
         """True if all items have one score, or none."""
-        bins = self.data["constant_data"]
-        return bool(bins["score_min"].min() == bins["score_max"].max())
+        return self.curves.one_score
 
     @property
     def one_draw(self) -> bool:
         """True if there is only one draw, without uncertainty and leave-one-out."""
-        sizes = self.data["posterior"].sizes
-        return bool(sizes["chain"] * sizes["draw"] == 1)
+        return self.curves.number == 1
 
     @property
     def mean_only(self) -> bool:
         """True if the items, such as labels, do not inform the variance of theta."""
-        return bool(self.data.attrs.get("mean_only", False))
+        return self.curves.mean_only
 
     @property
     def widened(self) -> bool:
         """True if bands of the curves were widened for clusters of items."""
         return "clusters" in self.data.children
 
-    @cached_property
+    @property
     def atoms(self) -> tuple[float, ...]:
         """Scores with their own shifts of both curves, which many items share, in order."""
-        return self._labels("atom")
+        return self.curves.atoms
 
-    @cached_property
+    @property
     def groups(self) -> tuple[str, ...]:
         """Groups with their own deviations; combinations of several columns as ``"FR × phone"``."""
-        return self._labels("group")
+        return self.curves.groups
 
-    @cached_property
+    @property
     def groupings(self) -> dict[str, tuple[str, ...]]:
         """Levels with their own deviations, by the dim of their grouping: group_1, group_2, ..."""
-        return {
-            name: self._labels(name)
-            for name in grouping_dims(self.data["posterior"].coords)
-        }
-
-    def _labels(self, dim: str) -> tuple[Any, ...]:
-        coords = self.data["posterior"].coords
-        return tuple(coords[dim].to_numpy().tolist()) if dim in coords else ()
+        return self.curves.groupings
 
     def summary(self) -> pd.DataFrame:
         """The fit in a few rows: both curves, R-squared, smoothing and Pareto k.
@@ -278,6 +252,14 @@ def _fit_rows(fit: Fit) -> Rows:
         *groups_row(fit.groups),
         ("seconds", f"{fit.status.seconds:.1f}"),
     ]
+
+
+def with_draws(fit: Fit, posterior: xr.Dataset) -> Fit:
+    """Return a fit with other draws of the curves."""
+    groups = {"posterior": posterior, "constant_data": fit.curves.bins}
+    tree = xr.DataTree.from_dict(groups)
+    tree.attrs = dict(fit.data.attrs)
+    return replace(fit, data=tree)
 
 
 FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")

@@ -32,7 +32,7 @@ from ..families.scales import common_scale
 from ..fits.fit import Fit
 from ..fits.methods import Method
 from ..posterior.calibration import curves_of
-from ..posterior.curves import items_at_once, warn_of_extrapolation
+from ..posterior.extrapolation import warn_of_extrapolation
 from ..posterior.item_columns import columns_of, in_chunks
 from ..posterior.items import item_posteriors
 from ..posterior.predictive import posterior_of
@@ -204,8 +204,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         if y is None and self.fit_.mean_only:
             scores, _ = self._scores(X, reset=False)
             labels = self._group_labels(self._groups(group, scores))
-            warn_of_extrapolation(self.fit_, scores)
-            curves = curves_of(self.fit_, scores, labels.get("group"))
+            warn_of_extrapolation(self.fit_.curves, scores)
+            curves = curves_of(posterior_of(self.fit_), scores, labels.get("group"))
             return np.asarray(curves["mean"].mean(("chain", "draw")).to_numpy())
         return self._summaries(X, y, (exposure, noise_sd, trials), (), group)[0]
 
@@ -257,7 +257,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
                 logsumexp(density, axis=0, keepdims=True) - np.log(len(density))
             )
 
-        (log_density,) = in_chunks(averaged, items_at_once(self.fit_), columns)
+        (log_density,) = in_chunks(averaged, posterior.curves.items_at_once, columns)
         weights = 1 if sample_weight is None else sample_weight
         weight = _per_item("sample_weight", weights, log_density)
         if not ((weight >= 0) & np.isfinite(weight)).all() or not weight.sum() > 0:
@@ -464,13 +464,14 @@ def _kind_of(prior: Any, sizes: Mapping[str, Any], labels: bool) -> Outcome:
 
 def _over_sizes(fit: Fit, columns: Mapping[str, Any]) -> Floats:
     """Mean, sd and variance of theta given t over the sizes of items with similar scores."""
-    warn_of_extrapolation(fit, columns["score"])
+    posterior = posterior_of(fit)
+    warn_of_extrapolation(posterior.curves, columns["score"])
 
     def summarized(part: Any) -> Floats:
-        curves = curves_of(fit, part["score"], part.get("group"))
+        curves = curves_of(posterior, part["score"], part.get("group"))
         draws = ("chain", "draw")
         mean = curves["mean"].mean(draws)
         variance = curves["variance"].mean(draws) + curves["mean"].var(draws)
         return np.array([mean, variance**0.5, variance])
 
-    return in_chunks(summarized, items_at_once(fit), columns)
+    return in_chunks(summarized, posterior.curves.items_at_once, columns)

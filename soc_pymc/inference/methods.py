@@ -58,13 +58,13 @@ class VI(PosteriorMethod):
 
     Parameters
     ----------
-    seed
-        Seed of every random number used; the same seed and statistics give the same fit.
-    draws
+    seed : int
+        Seed of random numbers; the same seed and statistics give the same fit.
+    draws : int
         Posterior draws kept in the fit.
-    batch
+    batch : int or None
         Bins per minibatch. 0 takes all bins; None takes all up to 20,000, beyond that 256.
-    max_iterations
+    max_iterations : int
         Iterations of the optimiser before it gives up with a warning.
 
     Examples
@@ -96,11 +96,15 @@ class NUTS(PosteriorMethod):
 
     Parameters
     ----------
-    draws, tune
-        Draws kept and tuning steps discarded, per chain.
-    chains, seed
-        Independent chains, and the seed of the sampler.
-    target_accept
+    draws : int
+        Draws kept, per chain.
+    tune : int
+        Tuning steps discarded, per chain.
+    chains : int
+        Independent chains.
+    seed : int
+        Seed of the sampler.
+    target_accept : float
         Acceptance probability that tuning aims at: raise it where transitions diverge.
 
     Examples

@@ -13,13 +13,13 @@ from .._lib.arguments import PROBABILITY, A, OrNone, Whole, shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..data.items import has_score
-from ..families import FAMILIES, family_of
+from ..families import FAMILIES
 from ..families.outcome import Outcome
 from ..families.rows import MEAN_ONLY
 from ..families.scales import LINEAR, LOG
 from ..fits.fit import FIT, Fit, outcome_roles
+from ..posterior.averages import scorer
 from ..posterior.calibration import bands, calibration_curves, curves_of, default_scores
-from ..posterior.curves import atom_of, place_of
 from ..posterior.predictive import posterior_of
 from ..quantities.curves import SHARES, score_quantiles
 from . import style
@@ -146,11 +146,9 @@ def _draw_level(
     scale = outcome_of(fit).theta
     exposure = None
     if fit.prior.exposure is not None:  # the typical one
-        share, log_size = (
-            fit.data["constant_data"][name].to_numpy() for name in _SIZES
-        )
+        share, log_size = (fit.curves.bins[name].to_numpy() for name in _SIZES)
         exposure = float(np.exp((share @ log_size).mean()))
-    plot_prior(fit, default_scores(fit), exposure, ax=panels[0])
+    plot_prior(fit, default_scores(fit.curves), exposure, ax=panels[0])
     for label, color in zip(groups or [None], style.PALETTE, strict=False):
         mean = fitted_curves(fit, group=label)["mean"].to_numpy().ravel()
         density, ends = np.histogram(
@@ -299,7 +297,7 @@ def plot_prior(
             "and for no other"
         )
     scores = (
-        score_quantiles(fit, SHARES)
+        score_quantiles(fit.curves, SHARES)
         if score is None
         else rules.numbers_of(score, "score")
     )
@@ -311,7 +309,7 @@ def plot_prior(
     columns = {"score": scores}
     if exposure is not None:
         columns[outcome.size] = np.full(len(scores), exposure)
-    rows = posterior_of(fit).scorer(tuple(_LEVELS), "all")(columns)
+    rows = scorer(posterior_of(fit), tuple(_LEVELS), "all")(columns)
     quantiles = rows[3 : 3 + len(_LEVELS)]  # a share of zeros follows them
     scale = outcome.theta
     ax = style.panels(ax, (7, 4.5))[0]
@@ -439,7 +437,7 @@ def _draw_lines(
 
 def outcome_of(fit: Fit) -> Outcome:
     """Return the fit's kind of outcome."""
-    return family_of(fit.prior).outcome
+    return fit.curves.outcome
 
 
 def _weighs_by_size(fit: Fit) -> bool:
@@ -454,14 +452,14 @@ def fitted_curves(
     if fit.mean_only:
         raise FitError(f"the curve of the variance cannot be drawn: {MEAN_ONLY}")
     if group is None and _weighs_by_size(fit):
-        scores = default_scores(fit) if score is None else np.array(score)
-        return curves_of(fit, scores, by_size=True)
+        scores = default_scores(fit.curves) if score is None else np.array(score)
+        return curves_of(posterior_of(fit), scores, by_size=True)
     return calibration_curves(fit, score, group)
 
 
 def _bins_of(fit: Fit) -> tuple[Floats, ...]:
     """Return score, outcome, size and number of items of every bin, by score."""
-    bins = fit.data["constant_data"]
+    bins = fit.curves.bins
     outcome = outcome_of(fit)
     order = np.argsort(bins["score"].to_numpy())
     observed = fit.data["observed_data"][outcome.observed]
@@ -475,14 +473,14 @@ def _merged_outcomes(fit: Fit) -> tuple[Floats, Floats, Floats]:
     """Return score, estimate of theta and its error of noise alone, of bins merged evenly."""
     score, y, size, items = _bins_of(fit)
     middle = np.cumsum(items) - 0.5 * items
-    atom = atom_of(fit, score)
+    atom = fit.curves.atom(score)
     group = np.where(
         atom > 0, -atom, np.floor(middle / items.sum() * _POINTS).astype(int)
     )
     _, group = np.unique(group, return_inverse=True)
-    position = np.bincount(group, items * place_of(fit, "mean", score)) / np.bincount(
-        group, items
-    )
+    position = np.bincount(
+        group, items * fit.curves.position("mean", score)
+    ) / np.bincount(group, items)
     estimate, error = outcome_of(fit).pooled_estimates(y, size, items, group)
     merged = fit.axis("mean").inverse(position)
     merged[group[atom > 0]] = score[atom > 0]
@@ -493,7 +491,7 @@ def _merged_outcomes(fit: Fit) -> tuple[Floats, Floats, Floats]:
 def _drawn_at(fit: Fit, score: Floats) -> Floats:
     """Return where to draw scores; the ends of the axis, such as 0 and 1, lie outside the bins."""
     axis = fit.axis("mean")
-    bin_scores = fit.data["constant_data"]["score"].to_numpy()
+    bin_scores = fit.curves.bins["score"].to_numpy()
     if axis.local.holds(score).all():
         return score
     position = axis(bin_scores[axis.local.holds(bin_scores)])
@@ -525,7 +523,7 @@ def _theta_words(fit: Fit) -> tuple[str, str]:
 
 def _sizes_of(fit: Fit) -> str:
     """Return numbers of items, bins and groups, for titles."""
-    bins = fit.data["constant_data"]
+    bins = fit.curves.bins
     number = style.number_of(bins.sizes["bin"], "bin")
     text = f"n = {int(bins['n_items'].sum()):,} items in {number}"
     return text + (

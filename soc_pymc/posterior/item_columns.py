@@ -27,11 +27,12 @@ from ..data.items import (
 from ..data.sources import arrow_table
 from ..data.statistics import Statistics
 from ..data.validation import bounds_of, check_types, scan
-from ..families import OUTCOMES, family_of
+from ..families import OUTCOMES
 from ..families.family import Family
 from ..families.outcome import Outcome
-from ..fits.fit import Fit
-from .curves import warn_of_extrapolation
+from ..fits.curves import Curves
+from ..fits.fit import outcome_roles
+from .extrapolation import warn_of_extrapolation
 
 # Arrays of one length by role: score, outcome, size and ``group``. Where an item stands for several
 # whose scores differ, ``spread`` is the variance of the first curve over them.
@@ -86,6 +87,11 @@ def own_outcomes(outcome: Outcome, columns: Columns) -> tuple[Floats, Floats]:
     return np.zeros(n), np.full(n, outcome.no_information)
 
 
+def prior_columns(outcome: Outcome, columns: Columns) -> Columns:
+    """Columns of items whose outcomes are not seen yet."""
+    return {name: x for name, x in columns.items() if name != outcome.observed}
+
+
 def in_chunks(
     values: Callable[[Columns], Any], step: int, columns: Columns, title: str = "",
     progress: bool | None = False,
@@ -97,13 +103,13 @@ def in_chunks(
 
 
 def posterior_roles(
-    fit: Fit, items: Items, check: Rule = check_outcomes
+    curves: Curves, items: Items, check: Rule = check_outcomes
 ) -> dict[str, str]:
     """Columns of score, outcome, size and the fit's groups, in this order, of checked items."""
     check(items, "items")
     roles = items.roles
     items_outcome = OUTCOMES[items.kind]
-    outcome = family_of(fit.prior).outcome
+    outcome = curves.outcome
     if items_outcome is not outcome:
         kinds = outcome, items_outcome
         fitted, present = (f"{kind.observed}= and {kind.size}=" for kind in kinds)
@@ -111,28 +117,28 @@ def posterior_roles(
         raise ItemsError(
             f"the fit's items have {fitted}, these items have {present}: {remedy}"
         )
-    if items.score is None and has_score(fit.data.attrs):
+    if items.score is None and has_score(curves.attrs):
         raise ItemsError(
             "the fit's items have a score, and these have none: give them score="
         )
     names = [role for role in outcome.bounds if role in roles]
-    if fit.groups:
+    if curves.groups:
         remedy = "the items name no column of groups: give them group="
-        _check_groupings(fit, roles, remedy, ItemsError)
+        _check_groupings(curves, roles, remedy, ItemsError)
         names += group_roles(roles)
     return {role: roles[role] for role in names}
 
 
 def _check_groupings(
-    fit: Fit, roles: Mapping[str, str], remedy: str, error: type[Exception]
+    curves: Curves, roles: Mapping[str, str], remedy: str, error: type[Exception]
 ) -> None:
     """Refuse other columns of groups than the fit's."""
     known, columns = (
-        tuple(group_roles(r).values()) for r in (roles_of(fit.data.attrs), roles)
+        tuple(group_roles(r).values()) for r in (roles_of(curves.attrs), roles)
     )
     if not columns:
         raise error(
-            f"the fit has curves for each of {len(fit.groups):,} groups, and {remedy}"
+            f"the fit has curves for each of {len(curves.groups):,} groups, and {remedy}"
         )
     swapped = columns != known and set(columns) == set(known)
     if known and (len(columns) != len(known) or swapped):
@@ -167,17 +173,17 @@ def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:
     return columns
 
 
-def frame_columns(fit: Fit, items: Items) -> Columns:
+def frame_columns(curves: Curves, items: Items) -> Columns:
     """Columns of valid items in a pandas table for a fit."""
-    roles = posterior_roles(fit, items)
+    roles = posterior_roles(curves, items)
     return columns_of(arrow_table(items.source, list(roles.values())), roles)
 
 
 def read_items(
-    fit: Fit, items: Items, by: Sequence[str], progress: bool | None
+    curves: Curves, items: Items, by: Sequence[str], progress: bool | None
 ) -> tuple[Columns, dict[str, pd.Series]]:
     """Validated columns of all items, and the columns `by`; warns of scores far from the fit's."""
-    posterior_roles(fit, items)
+    posterior_roles(curves, items)
     read = replace(items, id=None, fold=None, cluster=None, date=None)
     with phase("checking items", enabled=is_shown(progress)):
         table = arrow_table(
@@ -186,9 +192,9 @@ def read_items(
         check_types(read, table)
         columns = dict(columns_of(table, read.roles))
         refuse_invalid(columns, read)
-    if not fit.groups:
+    if not curves.groups:
         columns.pop("group", None)
-    warn_of_extrapolation(fit, columns["score"])
+    warn_of_extrapolation(curves, columns["score"])
     return columns, {name: table[name].to_pandas() for name in by}
 
 
@@ -213,8 +219,14 @@ def refuse_invalid(columns: Columns, items: Items) -> None:
         )
 
 
-def check_groups(fit: Fit, stats: Statistics) -> None:
-    """Refuse statistics without the groups that a fit has."""
-    if fit.groups:
+def check_statistics(curves: Curves, stats: Statistics) -> None:
+    """Refuse statistics of other columns than the fit's, or without the groups that it has."""
+    fit_roles = outcome_roles(curves.attrs)
+    roles = outcome_roles(stats.data.attrs)
+    if fit_roles != roles:
+        raise StatisticsError(
+            f"the fit has items with the roles {fit_roles}, the statistics have {roles}"
+        )
+    if curves.groups:
         remedy = "the statistics have none: summarize the items with group="
-        _check_groupings(fit, roles_of(stats.data.attrs), remedy, StatisticsError)
+        _check_groupings(curves, roles_of(stats.data.attrs), remedy, StatisticsError)

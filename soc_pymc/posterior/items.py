@@ -30,10 +30,12 @@ from ..data.items import NO_SCORE, Items, check_items
 from ..data.validation import check_types
 from ..fits.fit import Fit
 from ..prior_table import quantile_name
-from .curves import P_ZERO, Extrapolation
+from .averages import scorer
+from .extrapolation import Extrapolation
 from .item_columns import Scorer, columns_of, posterior_roles, refuse_invalid
 from .predictive import posterior_of
-from .prior_build import fit_digest
+from .prior_build import digest_of
+from .weights import P_ZERO
 
 _log = logging.getLogger(__name__)
 # items per batch, with all draws and with few nodes
@@ -61,24 +63,27 @@ def item_posteriors(
 
     Parameters
     ----------
-    fit, items
-        The fit, and items of its kind; without outcomes they get theta given the score alone (and
-        the group, and what else the prior depends on). A new group gets the shared curves with the
+    fit : Fit
+        The fit.
+    items : PoissonItems, NormalItems or BinomialItems
+        Items of the fit's kind; without outcomes they get theta given the score alone (and the
+        group, and what else the prior depends on). A new group gets the shared curves with the
         uncertainty of a group.
-    quantiles
+    quantiles : Sequence[float]
         Probabilities of the quantile columns, each between 0 and 1.
-    draws
-        ``"all"`` averages every item over all draws of the curves. ``"auto"`` scores by the prior
-        table of `export_prior`, except items that it flags and quantiles beyond 0.005 and 0.995:
-        within 2e-3 posterior sd of ``"all"`` for 99 of 100 items (mixtures and terms 5e-3,
-        quantiles 1e-2), except quantiles that are about to jump to a spike at zero. Flagged items
-        get the moments of all draws, and quantiles within 0.02 of the interval's width for 99 of
-        100; they take 30 to 300 microseconds each.
-    out
-        Parquet file to stream to, which appears when it is complete. Or a folder (an existing one,
-        or a name that ends with a slash) for a file of the same name for each file of items; a
-        later run makes only what is missing or was made from another fit, options or file.
-    progress
+    draws : {"auto", "all"}
+        Whether to average over all draws of the curves, or over few quadrature points wherever
+        these are accurate. ``"auto"`` scores by the prior table of `export_prior`, except items
+        that it flags and quantiles beyond 0.005 and 0.995: within 2e-3 posterior sd of ``"all"``
+        for 99 of 100 items (mixtures and terms 5e-3, quantiles 1e-2), except quantiles that are
+        about to jump to a spike at zero. Flagged items get the moments of all draws, and quantiles
+        within 0.02 of the interval's width for 99 of 100; they take 30 to 300 microseconds each.
+    out : str, Path or None
+        Parquet file to write, or a folder. A file is streamed to, and appears when it is complete.
+        A folder (an existing one, or a name that ends with a slash) gets a file of the same name
+        for each file of items; a later run makes only what is missing or was made from another fit,
+        options or file.
+    progress : bool or None
         Whether to show progress on standard error.
 
     Returns
@@ -113,7 +118,8 @@ def item_posteriors(
     OneOf(*DRAWS)(draws, "draws")
     target = "" if out is None else path_of(out, "out", ItemsError)
     posterior = posterior_of(fit)
-    roles = posterior_roles(fit, items, check_items)
+    curves = posterior.curves
+    roles = posterior_roles(curves, items, check_items)
     outcome = posterior.outcome
     if fit.prior.exposure is not None and outcome.size not in roles:
         remedy = f"give the items {outcome.size}= too, expected ones if nothing is observed yet"
@@ -121,20 +127,21 @@ def item_posteriors(
             f"theta depends on the {outcome.words.size} in this fit: {remedy}"
         )
     _log.debug("scoring %r with draws=%r", items, draws)
-    group = items.group if fit.groups else None
+    group = items.group if curves.groups else None
     items = replace(items, group=group, id=None, fold=None, cluster=None, date=None)
     names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, probs)]
     names += [P_ZERO] * fit.prior.zero
     batch = _BATCH_OF_FEW if draws == "auto" else _BATCH
-    scorer = posterior.scorer(probs, draws)
-    scoring = _Scoring(items, names, scorer, batch, target, Extrapolation(fit))
+    score = scorer(posterior, probs, draws)
+    far = Extrapolation(curves)
+    scoring = _Scoring(items, names, score, batch, target, far)
     try:
         if is_folder(target):
             made_by = {
                 "quantiles": probs,
                 "draws": draws,
                 "roles": roles,
-                "fit": fit_digest(fit),
+                "fit": digest_of(curves),
             }
             return scoring.to_folder(made_by, progress)
         return scoring.to_one_table(progress)

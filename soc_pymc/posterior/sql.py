@@ -88,9 +88,9 @@ def posterior_expression(
     if kind_of(items.source) != "ibis":
         remedy = 'soc.item_posteriors, or pass ibis.duckdb.connect().read_parquet("items.parquet")'
         raise ItemsError(f"an expression needs items over an Ibis table: use {remedy}")
-    roles = posterior_roles(fit, items)
+    roles = posterior_roles(fit.curves, items)
     table = items.source
-    nodes = _small_table(**described(fit)[1])
+    nodes = _small_table(**described(fit.curves)[1])
     _check_columns(table.columns, roles, _new_columns(fit, quantiles))
     return _expression(fit, table, roles, quantiles, nodes, table.get_backend().name)
 
@@ -106,20 +106,36 @@ def posterior_sql(
 
     Parameters
     ----------
-    fit
+    fit : Fit
         The fit, of any prior that `export_prior` can write.
-    table
+    table : str
         Name of the table of items, such as ``'sales."Ads 2024"'``.
-    score, count, exposure, value, noise_sd, successes, trials, group
-        Names of the columns that the fit's kind of items has; None takes those of the fit's items.
-    columns, quantiles
-        Other columns to keep, such as the items' key, and levels, from 0.005 to 0.995.
-    prior
-        Name of a table that holds the file of ``soc.export_prior(fit, "prior.parquet")``, loaded
-        unchanged; there is no row if it is another fit's. None writes its numbers into the text.
-    dialect
-        ``"duckdb"``, ``"postgres"``, ``"pyspark"``, ``"databricks"``, ``"bigquery"``,
-        ``"snowflake"``, ``"trino"`` or another one that Ibis supports.
+    score : str or None
+        Column of the scores; None takes that of the fit's items, here and below.
+    count : str or None
+        Column of counts.
+    exposure : str or None
+        Column of exposures.
+    value : str or None
+        Column of values.
+    noise_sd : str or None
+        Column of noise sds.
+    successes : str or None
+        Column of successes.
+    trials : str or None
+        Column of trials.
+    group : str, Sequence[str] or None
+        Columns of groups.
+    columns : Sequence[str]
+        Other columns to keep, such as the items' key.
+    quantiles : Sequence[float]
+        Two levels, from 0.005 to 0.995.
+    prior : str or None
+        Table that holds the file of ``soc.export_prior(fit, "prior.parquet")``, loaded unchanged;
+        there is no row if it is another fit's. None writes its numbers into the text.
+    dialect : str
+        SQL dialect, such as ``"duckdb"``, ``"postgres"``, ``"pyspark"``, ``"databricks"``,
+        ``"bigquery"``, ``"snowflake"``, ``"trino"`` or another one that Ibis supports.
 
     Returns
     -------
@@ -169,14 +185,14 @@ def posterior_sql(
     if fit.groups:
         by_role |= group_roles(known) if group is None else roles_of_groups(group)
     items = ITEMS[outcome.kind](table, **arguments_of(by_role))
-    roles = posterior_roles(fit, items)
+    roles = posterior_roles(fit.curves, items)
     users = [c for c in dict.fromkeys([*roles.values(), *columns]) if c != NO_SCORE]
     _check_columns(users, roles, _new_columns(fit, quantiles))
     # decimals, so that the cast to float64 is always written
     kinds = dict.fromkeys(users, "decimal") | dict.fromkeys(
         group_roles(roles).values(), "string"
     )
-    nodes = _small_table(**described(fit)[1])
+    nodes = _small_table(**described(fit.curves)[1])
     source = ibis.table(kinds, name="soc_table")
     if prior is not None:
         nodes = ibis.table(dict(nodes.schema()) | {"fit": "string"}, name="soc_prior")
@@ -191,7 +207,7 @@ def posterior_sql(
 def _new_columns(fit: Fit, levels: Sequence[float]) -> list[str]:
     """Names of the new columns, if the fit has an accurate prior table."""
     quantiles = map(prior_table.quantile_name, levels)
-    zero = ["p_zero"] * described(fit)[0]["zero"]
+    zero = ["p_zero"] * described(fit.curves)[0]["zero"]
     return ["theta_mean", "theta_sd", "theta_var", *quantiles, *zero, "flagged"]
 
 
@@ -349,7 +365,7 @@ def _with_keys(sheet: _Sheet, fit: Fit, roles: Mapping[str, str]) -> Any:
 
     # engines order NaN above all numbers or not at all: both fail one of two bounds
     outcome = family_of(fit.prior).outcome
-    meta = described(fit)[0]
+    meta = described(fit.curves)[0]
     axis = meta["axis"]
     rule = outcome.validity
     table = sheet.rows
@@ -388,7 +404,7 @@ def _with_keys(sheet: _Sheet, fit: Fit, roles: Mapping[str, str]) -> Any:
 
 def _with_averages(xp: _Sheet, fit: Fit, nodes: Any) -> Any:
     """Join items to their nodes given the outcomes; leave averages of items, and return nodes."""
-    meta, columns = described(fit)
+    meta, columns = described(fit.curves)
     family = prior_table.FAMILIES[meta["family"]]
     cell, x, w = prior_table.places(meta, xp["t"], xp["n"], xp)
     if fit.groups:
@@ -430,7 +446,7 @@ def _add_quantiles(xp: _Sheet, nodes: Any, fit: Fit, levels: Sequence[float]) ->
     """Add quantiles to items, by steps of Newton's method on the distribution of their nodes."""
     import ibis
 
-    meta = described(fit)[0]
+    meta = described(fit.curves)[0]
     family = prior_table.FAMILIES[meta["family"]]
     numbers = np.arange(len(levels))
     xp.rows = xp.rows.cross_join(

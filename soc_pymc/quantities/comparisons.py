@@ -24,22 +24,22 @@ from ..checks.findings import (
     result_table,
     two_sided,
 )
-from ..checks.observations import check_roles, check_rows
+from ..checks.observations import check_rows
 from ..checks.pit import equal_parts
 from ..data.items import Grouping, Items, label_of
 from ..data.statistics import STATISTICS, Statistics
 from ..families.scales import LINEAR, LOG, LOGIT
 from ..fits.fit import FIT, PARETO_K, Fit
 from ..posterior.calibration import calibration_curves
-from ..posterior.curves import extrapolation_reported, items_at_once
+from ..posterior.extrapolation import extrapolation_reported
 from ..posterior.item_columns import (
     Columns,
-    check_groups,
+    check_statistics,
     in_chunks,
     read_items,
     select,
 )
-from ..posterior.predictive import posterior_of
+from ..posterior.predictive import Posterior, posterior_of
 from .curves import SHARES, r_squared, score_quantiles, statistics_of, variance_parts
 
 _SAMPLE = 20_000  # random items that correlations are computed from
@@ -130,21 +130,23 @@ def compare_scores(
     reference_columns: Columns = {}
     for name, (fit, items) in scores.items():
         # the bins that a fit keeps are those of all groups together
-        stats = statistics_of(fit, items) if fit.groups else None
+        posterior = posterior_of(fit)
+        curves = posterior.curves
+        stats = statistics_of(curves, items) if curves.groups else None
         with extrapolation_reported():  # by the pass over the items
-            drawn = variance_parts(fit, stats)
+            drawn = variance_parts(posterior, stats)
         variances[name] = np.stack(
             [drawn[c].to_numpy().ravel() for c in ("explained", "total")]
         )
-        columns, _ = read_items(fit, items, (), progress)
+        columns, _ = read_items(curves, items, (), progress)
         n = len(columns["score"])  # the same random rows of all tables of as many
         rows = np.random.default_rng(seed).choice(n, min(_SAMPLE, n), replace=False)
         columns = select(columns, np.sort(rows))
         reference_columns = reference_columns or columns
-        outcome = posterior_of(fit).outcome
+        outcome = curves.outcome
         roles = {role: role for role in (outcome.observed, outcome.size)}
         check_rows(reference_columns, columns, roles, f"score {name!r}")
-        influence[name] = _influence(fit, columns, variances[name][0], progress)
+        influence[name] = _influence(posterior, columns, variances[name][0], progress)
     reference, *further = scores
     number = min(draws.shape[1] for draws in variances.values())
     even = [
@@ -190,9 +192,7 @@ def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
         raise FitError(
             f"{len(scores)} score: there is nothing to compare it with, give two"
         )
-    kinds = sorted(
-        {posterior_of(fit).outcome.words.outcomes for fit, _ in scores.values()}
-    )
+    kinds = sorted({fit.curves.outcome.words.outcomes for fit, _ in scores.values()})
     if len(kinds) > 1:
         raise FitError(
             f"the fits describe {' and '.join(kinds)}: compare scores of the same items"
@@ -200,10 +200,9 @@ def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
 
 
 def _influence(
-    fit: Fit, columns: Columns, explained: Floats, progress: bool | None
+    posterior: Posterior, columns: Columns, explained: Floats, progress: bool | None
 ) -> tuple[Floats, float]:
     """Return items' influence on the mean of draws, and the part of its squares that is noise."""
-    posterior = posterior_of(fit)
     centred = explained - explained.mean()
 
     def values(part: Columns) -> Floats:
@@ -211,7 +210,7 @@ def _influence(
         shifts = centred @ (log_density - log_density.mean(axis=0)) / len(centred)
         return np.stack([shifts, log_density.var(axis=0)])
 
-    step = items_at_once(fit)
+    step = posterior.curves.items_at_once
     influence, variance = in_chunks(
         values, step, columns, "influence of items", progress
     )
@@ -283,15 +282,15 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
             "the fit has no groups: give the items group= and fit their statistics"
         )
     check_draws(fit, "the fit")
-    check_roles(fit, stats)
-    check_groups(fit, stats)
-    effect, to_effect, neutral = _EFFECTS[posterior_of(fit).outcome.theta.name]
+    posterior = posterior_of(fit)
+    check_statistics(posterior.curves, stats)
+    effect, to_effect, neutral = _EFFECTS[posterior.outcome.theta.name]
     parts = []
     advice = []
     data = {}
     levels = {}
     for place, grouping in enumerate(stats.groupings):
-        draws, n = _effects(fit, stats, grouping, place)
+        draws, n = _effects(posterior, stats, grouping, place)
         column = grouping.column
         levels[grouping.name] = list(grouping.levels)
         data[f"effect_of_{column}"] = ("draw", grouping.name), draws
@@ -326,13 +325,12 @@ def _p_values(draws: Floats) -> Floats:
 
 
 def _effects(
-    fit: Fit, stats: Statistics, grouping: Grouping, place: int
+    posterior: Posterior, stats: Statistics, grouping: Grouping, place: int
 ) -> tuple[Floats, Ints]:
     """Return effects of levels, (draws, levels), 0 on average over items; and items of each."""
-    posterior = posterior_of(fit)
     part = stats.table("part")
     scale = posterior.outcome.theta
-    axis = fit.axis("mean").local
+    axis = posterior.curves.axis("mean").local
     level = grouping.code[part["group"]]
     shifts: list[Floats] = []
     for k, label in enumerate(grouping.levels):
@@ -343,13 +341,14 @@ def _effects(
         point = equal_parts(part["bin"][rows].astype(float), _POINTS, n)
         items = np.bincount(point, n)
         score = axis.score(np.bincount(point, position) / items)
-        crossed = [label if i == place else None for i in range(len(fit.groupings))]
+        crossed = [label if i == place else None for i in range(len(stats.groupings))]
         labels = np.full(
             len(score), label_of(crossed) if len(crossed) > 1 else label, dtype=object
         )
         size = np.ones(len(score))  # a term in it shifts both curves alike
         curves = (
-            posterior.curves(score, group, size)["mean"] for group in (labels, None)
+            posterior.curve_variables(score, group, size)["mean"]
+            for group in (labels, None)
         )
         with_level, shared = (scale.position(curve) for curve in curves)
         shifts.append((with_level - shared) @ (items / n.sum()))
@@ -414,12 +413,11 @@ def sensitivity(
     from ..inference.variational import importance
 
     check_draws(fit, "the fit")
-    sizes = fit.data["posterior"].sizes
-    if (number := sizes["chain"] * sizes["draw"]) < _FEWEST:
+    if (number := fit.curves.number) < _FEWEST:
         raise FitError(
             f"{number} draws are too few to reweight: fit with soc.VI(draws=1000)"
         )
-    scores = score_quantiles(fit, SHARES) if score is None else score
+    scores = score_quantiles(fit.curves, SHARES) if score is None else score
     quantities = calibration_curves(fit, scores, group, exposure)
     quantities = quantities[["mean"] if fit.mean_only else ["mean", "log_variance"]]
     with phase("sensitivity", enabled=progress):

@@ -173,7 +173,9 @@ def test_flagged_rows_are_scored_over_all_draws(example, name):
     fit = ref.widened_fit(ref.thinned_fit(example(name).fit, 100), 5.0)
     frame = case.frame(8000, 11)
     items = case.items(frame)
-    flagged = prior_table.score(table_of(fit), *ref.row_arguments(frame, items.roles))["flagged"]
+    flagged = prior_table.score(table_of(fit.curves), *ref.row_arguments(frame, items.roles))[
+        "flagged"
+    ]
     assert flagged.sum() > 500
     exact = soc.item_posteriors(fit, items, draws="all", progress=False)[flagged]
     found = soc.item_posteriors(fit, items, progress=False)[flagged]

@@ -12,6 +12,7 @@ from scipy import stats as laws
 
 import soc_pymc as soc
 from soc_pymc.front.cli import main
+from soc_pymc.posterior.averages import cdf_interval
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import CASES, COUNT_ROLES, OVER, QUIET, SMALL_MIXTURE
 from tests.studies import coverage as study
@@ -126,7 +127,7 @@ def test_items_of_atoms_alone_are_populations(scores, scale):
 
 def pit_of(fit, frame):
     columns = {role: frame[role].to_numpy(dtype=float) for role in COUNT_ROLES}
-    low, high = posterior_of(fit).cdf_interval(columns)
+    low, high = cdf_interval(posterior_of(fit), columns)
     return low + (high - low) * np.random.default_rng(0).random(len(low))
 
 

@@ -1,0 +1,75 @@
+"""Scores of the items of a bin: their mean, spread and range, by group where groups are apart."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from .._lib.arrays import Floats, Ints
+from ..data.statistics import Statistics
+from ..families.scales import Scale
+from ..fits.curves import Curves
+
+_ROUNDING = 1e-12  # a variance below this share of the square is that of equal scores
+
+
+@dataclass(frozen=True, eq=False)
+class BinPositions:
+    """Occupied bins with the positions of their items on a scale."""
+
+    group: Ints  # codes of groups; 0 if they are pooled
+    bin: Ints  # numbers of bins, increasing within a group
+    n: Ints
+    mean: Floats
+    sd: Floats
+    low: Floats  # lowest and highest score
+    high: Floats
+
+    @staticmethod
+    def of(stats: Statistics, scale: Scale, by_group: bool) -> "BinPositions":
+        """Read the bins of statistics, of each group or of all together."""
+        part = stats.table("part")
+        key = part["group"] * by_group * stats.bins + part["bin"]
+        ways = dict.fromkeys(("n", *scale.sums), "sum")
+        ways |= {"score_min": "min", "score_max": "max"}
+        bins = pd.DataFrame(part).groupby(key).agg(ways)
+        n, total, squares, low, high = (bins[name].to_numpy() for name in ways)
+        mean = total / n
+        square = squares / n
+        variance = square - mean**2
+        sd = np.sqrt(np.where(variance > _ROUNDING * square, variance, 0.0))
+        group, number = np.divmod(bins.index.to_numpy(), stats.bins)
+        return BinPositions(group, number, n, mean, sd, low, high)
+
+    def place(self, group: Ints, number: Ints) -> NDArray[np.intp]:
+        """Return the positions of bins of groups among these."""
+        bins = int(self.bin.max()) + 1
+        return np.searchsorted(self.group * bins + self.bin, group * bins + number)
+
+
+@dataclass(frozen=True, eq=False)
+class BinScores:
+    """Occupied bins, by group if the statistics have groups."""
+
+    positions: BinPositions
+    score: Floats  # mean scores
+    spread: Floats  # variances of the location over a bin's items
+    labels: NDArray[np.object_] | None  # of their groups, if the curves have groups
+
+
+def bin_scores_of(curves: Curves, stats: Statistics) -> BinScores:
+    """Mean scores of bins, and the variance of theta by their spread."""
+    scale = curves.axis("mean").local
+    bins = BinPositions.of(stats, scale, bool(stats.groups))
+    labels = np.array(stats.groups, dtype=object)[bins.group] if curves.groups else None
+    # a term in exposure shifts the whole curve of a bin, so any exposure will do
+    size = np.ones(len(bins.mean))
+    below, above = (
+        curves.average(scale.score(bins.mean + side * bins.sd), labels, size)[0]
+        for side in (-0.5, 0.5)
+    )
+    # where all items of a bin have the score of an atom, the mean score is not rounded
+    on_atom = (bins.low == bins.high) & (curves.atom(bins.low) > 0)
+    score = np.where(on_atom, bins.low, scale.score(bins.mean))
+    return BinScores(bins, score, (above - below) ** 2, labels)
