@@ -18,8 +18,7 @@ _ROUNDS = 60
 _HALVINGS = 30
 
 
-@dataclass(frozen=True, eq=False)
-class Curvature:
+class Curvature(NamedTuple):
     """The log marginal at given coefficients; only the values if one is not finite."""
 
     value: Floats  # row by row
