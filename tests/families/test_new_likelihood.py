@@ -42,13 +42,15 @@ class WaitingRows(RowSums):
     margins, size_cell = ("time",), "time_cell"
 
     @staticmethod
-    def log_probability(xp, location, dispersion, time, items, total):
+    def log_probability(xp, location, dispersion, cells):
+        time, items, _ = cells
         cv2 = xp.exp(dispersion)
         tails = (1.0 + 1.0 / cv2)[..., None] * xp.log1p(time * (xp.exp(location) * cv2)[..., None])
         return (items * (location[..., None] - tails)).sum(axis=-1)
 
     @staticmethod
-    def draw_totals(rng, location, dispersion, time, items, total):
+    def draw_totals(rng, location, dispersion, cells):
+        items = cells[1]
         number = np.rint(items.sum(axis=-1))
         shape = np.exp(-dispersion)
         totals = np.zeros(location.shape)
