@@ -25,7 +25,8 @@ from ..checks.findings import (
     intervals,
     worst_first,
 )
-from ..data.items import Items, arguments_of, group_roles, has_score
+from ..data.items import Items
+from ..data.roles import Roles
 from ..data.sources import kind_of
 from ..data.statistics import Statistics
 from ..fits.fit import Fit
@@ -73,7 +74,7 @@ class Page:
             vars(self),
             page=self,
             outcome=self.fit.curves.outcome,
-            scored=has_score(self.fit.data.attrs),
+            scored=Roles.of(self.fit.data.attrs).has_score,
             curves_picture=partial(picture_of, plots.plot_curves, self.fit, PROB),
             prior_picture=partial(picture_of, plots.plot_prior, self.fit),
             pit_picture=partial(picture_of, plots.plot_pit, self.check),
@@ -100,7 +101,7 @@ class Page:
     def fitted(self) -> list[Markup]:
         """Return tables of the items, their statistics and the fit, as these show themselves."""
         fit = self.fit
-        roles = arguments_of(self.items.roles)
+        roles = self.items.roles.arguments
         n = fit.data["constant_data"]["n_items"]
         rows = [
             ("prior", short(fit.prior)),
@@ -138,7 +139,7 @@ class Page:
         items = self.items
         bins = self.fit.data["constant_data"].sizes["bin"]
         source = repr(items.source) if kind_of(items.source) == "files" else "table"
-        roles = _arguments(arguments_of(items.roles))
+        roles = _arguments(items.roles.arguments)
         joint = ", joint=True" if self.fit.prior.reads_joint else ""
         options = {k: v for k, v in self.options.items() if v not in (None, ())}
         return Markup("{}").format(  # with its line breaks
@@ -158,7 +159,9 @@ class Page:
         drawn["sd"] = (drawn["variance"] ** 0.5).assign_attrs(banded="log")
         names = {curve: name for curve, name in _CURVES.items() if curve in drawn}
         banded = bands(drawn[[*names]], PROB)
-        places = scores.tolist() if has_score(self.fit.data.attrs) else ["none"]
+        places = (
+            scores.tolist() if Roles.of(self.fit.data.attrs).has_score else ["none"]
+        )
         columns = {"score": places}
         columns["items up to it"] = [f"{np.mean(score <= t):.0%}" for t in scores]
         head = [*columns]
@@ -209,7 +212,7 @@ class Page:
         observed = [outcome.observed, outcome.size]
         observed = ["score", *observed] if items.score else observed
         numbers = {items.roles[role]: rows.columns[role] for role in observed}
-        labels = (*group_roles(items.roles).values(), *self.options["by"])
+        labels = (*items.roles.groups.values(), *self.options["by"])
         columns = {name: scored[name].to_pylist() for name in labels}
         columns |= {name: values.tolist() for name, values in numbers.items()}
         estimates = {name: scored[key].to_numpy() for key, name in _ESTIMATES.items()}
