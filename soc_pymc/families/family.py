@@ -54,6 +54,9 @@ class Family(Components):
         self.variance = formulas.variance
         self.curves: tuple[str, str] = self.prior.curve_names
 
+    def __reduce__(self) -> tuple[Any, ...]:  # copies are the family itself
+        return _family_named, (self.name,)
+
     # --- curves
 
     def to_parameters(self, location: Any, dispersion: Any) -> Pair:
@@ -316,6 +319,12 @@ def _normalised(log_density: Floats, weight: Floats) -> tuple[Floats, Floats]:
     p = np.exp(log_p - top)
     total = p.sum(axis=0)
     return p / total, top + np.log(total)
+
+
+def _family_named(name: str) -> Family:
+    from . import FAMILIES  # which has all families
+
+    return FAMILIES[name]
 
 
 def _count_grid(low: Floats, high: Floats) -> tuple[Floats, Floats]:
