@@ -27,7 +27,8 @@ from .checks.pit import (
     with_p_values,
 )
 from .data.binning import added
-from .data.items import Items, arguments_of, check_outcomes, is_group
+from .data.items import Items, check_outcomes
+from .data.roles import Roles, is_group
 from .data.sources import batches
 from .data.statistics import Statistics
 from .data.summaries import summarize
@@ -113,7 +114,8 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     thinned = outcome.thinned(y, size, fraction, _stream(seed, "thinning"))
     remaining = outcome.remainder(y, size, thinned, fraction)
     columns = ("score", "cluster", *names)
-    roles = arguments_of({r: r for r in items.roles if r in columns or is_group(r)})
+    kept = [r for r in items.roles if r in columns or is_group(r)]
+    roles = Roles(zip(kept, kept, strict=True)).arguments
     parts = (
         frame.assign(**dict(zip(names, part, strict=True)))
         for part in (remaining, thinned)

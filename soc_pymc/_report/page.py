@@ -17,7 +17,8 @@ from ..checks._check import CheckResult
 from ..checks.comparison import other_total
 from ..checks.findings import FAIL, OK, PROB, WARN
 from ..checks.observations import Observations
-from ..data.items import Items, arguments_of, group_roles, has_score
+from ..data.items import Items
+from ..data.roles import Roles
 from ..data.sources import kind_of
 from ..data.statistics import Statistics
 from ..fits.fit import Fit
@@ -100,7 +101,7 @@ def _fitted(fit: Fit, items: Items, stats: Statistics) -> list[Markup]:
     rows = [("prior", short(fit.prior)), ("method", short(fit.method)), ("items", bins)]
     rows.append(("status", fit.status.reason))
     statistics = Markup(stats._repr_html_())  # it escapes all text
-    roles = arguments_of(items.roles)
+    roles = items.roles.arguments
     columns = table("Items", [(role, repr(name)) for role, name in roles.items()])
     tables = [columns, statistics, table("Fit", rows)]
     if fit.selection is not None:
@@ -129,7 +130,7 @@ def _code(fit: Fit, items: Items, options: Mapping[str, Any]) -> str:
     """Return the calls that made the fit and this page, as far as the fit knows them."""
     source = repr(items.source) if kind_of(items.source) == "files" else "table"
     roles = ", ".join(
-        f"{name}={column!r}" for name, column in arguments_of(items.roles).items()
+        f"{name}={column!r}" for name, column in items.roles.arguments.items()
     )
     joint = ", joint=True" if fit.prior.reads_joint else ""
     words = "".join(f", {k}={v!r}" for k, v in options.items() if v not in (None, ()))
@@ -179,7 +180,7 @@ def curve_table(fit: Fit, score: Any) -> Markup:
     share = {P_ZERO: drawn[P_ZERO]} if fit.prior.zero else {}
     banded = bands(drawn[["mean"]].assign({"sd": sd, **share}), PROB)
     head = ["score", "items up to it"]
-    places = scores.tolist() if has_score(fit.data.attrs) else ["none"]
+    places = scores.tolist() if Roles.of(fit.data.attrs).has_score else ["none"]
     columns = [places, [f"{np.mean(score <= t):.0%}" for t in scores]]
     names = "E(theta | score)", "sd(theta | score)", "P(theta = 0 | score)"
     for name, curve in zip(names, ("mean", "sd", *share), strict=False):
@@ -200,7 +201,11 @@ def in_short(
     explained = _percent(fit, quantities.r_squared(fit, stats))
     removed = _percent(fit, 1 - reduction.data["ratio"])
     above = f"of {overview.n:,} items lie above {threshold or 0.0:.12g} with a probability of more"
-    estimate = "calibrated score" if has_score(fit.data.attrs) else "mean of all items"
+    estimate = (
+        "calibrated score"
+        if Roles.of(fit.data.attrs).has_score
+        else "mean of all items"
+    )
     return [
         f"The calibrated score explains {explained} of how theta varies among items.",
         f"The items' own {outcomes} remove {removed} of the mean squared error that the {estimate} "
@@ -269,9 +274,7 @@ def _ranked(
     observed = ["score"] if rows.items.score else []
     observed += [posterior.outcome.observed, posterior.outcome.size]
     numbers = {roles[role]: rows.columns[role].tolist() for role in observed}
-    labels = [
-        name for name in [*group_roles(roles).values(), *by] if name not in numbers
-    ]
+    labels = [name for name in [*roles.groups.values(), *by] if name not in numbers]
     columns = {name: rows.items.source[name].to_pylist() for name in labels} | numbers
     head = [*([rows.heading] if len(rows.names) else []), *columns, *estimates]
     values = [*([rows.names] if len(rows.names) else []), *columns.values()]
@@ -284,4 +287,4 @@ def same_items(fit: Fit, stats: Statistics) -> bool:
     part = stats.table("part")
     outcome = fit.curves.outcome
     columns = {outcome.observed: part["sum_y"] / part["n"]}
-    return not other_total(fit, Observations(columns, part["n"], {}, {}))
+    return not other_total(fit, Observations(columns, part["n"], {}, Roles()))

@@ -21,16 +21,8 @@ from ..families.outcome import Outcome
 from ..families.scales import STEPS
 from .binning import EXTREMES, Columns, added, stand_out
 from .formulas import BLOCKS
-from .items import (
-    CROSS,
-    Grouping,
-    day,
-    days_in,
-    group_roles,
-    groupings_of,
-    has_score,
-    roles_of,
-)
+from .items import Grouping, day, days_in, groupings_of
+from .roles import CROSS, Roles
 
 NO_JOINT_CELLS = (
     'summarize the items with joint=True (joint="auto" keeps them up to 64 MB, and a sum of '
@@ -93,7 +85,7 @@ class Statistics:
     @property
     def has_score(self) -> bool:
         """True unless the items have no score."""
-        return has_score(self.data.attrs)
+        return Roles.of(self.data.attrs).has_score
 
     @property
     def atoms(self) -> dict[float, int]:
@@ -119,7 +111,7 @@ class Statistics:
     @property
     def groups(self) -> tuple[str, ...]:
         """Sorted labels of the groups, of several columns those that occur, as ``"FR × phone"``."""
-        return self._label_codes[0] if group_roles(roles_of(self.data.attrs)) else ()
+        return self._label_codes[0] if Roles.of(self.data.attrs).groups else ()
 
     @cached_property
     def _label_codes(self) -> tuple[tuple[str, ...], Ints]:
@@ -135,7 +127,7 @@ class Statistics:
     @cached_property
     def _day_of(self) -> NDArray[np.datetime64]:
         """Day of each label; empty without dates."""
-        dated = "date" in roles_of(self.data.attrs)
+        dated = "date" in Roles.of(self.data.attrs)
         labels = self.data["label"].to_numpy().tolist() if dated else []
         return np.array(
             [label.partition(CROSS)[0] for label in labels], dtype="datetime64[D]"
@@ -392,7 +384,7 @@ def refuse_weights(stats: Statistics, what: str) -> None:
 
 def undated(attrs: Mapping[Any, Any]) -> dict[str, Any]:
     """The attributes of statistics without a column of dates."""
-    roles = {role: name for role, name in roles_of(attrs).items() if role != "date"}
+    roles = {role: name for role, name in Roles.of(attrs).items() if role != "date"}
     return {**attrs, "roles": json.dumps(roles)}
 
 

@@ -21,6 +21,7 @@ from ..posterior.item_columns import (
     select,
 )
 from ..posterior.predictive import Posterior, posterior_of
+from .further import expected_variance, value_of_outcome
 
 _AT_ONCE = 5000  # items whose posteriors are held at once by a thread, at most
 _FEW = 128  # draws of the curves in the search for a choice's cut-off
@@ -248,16 +249,15 @@ def value_of_exposure(
         if theta.weight is None:
             after = variance / (1.0 + family.outcome.response(more, mean, variance))
         else:
-            after = family.expected_variance(theta, more)
+            after = expected_variance(family, theta, more)
         rows = [np.sqrt(variance), np.sqrt(after)]
         if threshold is not None:
             coarse = theta
             if theta.weight is None and len(theta.a) > _FEW:
                 draws = np.arange(_FEW) * len(theta.a) // _FEW
                 coarse = ThetaMixture(theta.a[draws], theta.b[draws])
-            rows.append(
-                family.value_of_outcome(theta, coarse, more, columns["threshold"])
-            )
+            cut = columns["threshold"]
+            rows.append(value_of_outcome(family, theta, coarse, more, cut))
         return rows
 
     rows = decision.answers("value of exposure", gains, progress, **extra)

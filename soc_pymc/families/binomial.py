@@ -7,8 +7,9 @@ With g = log(1/a + 1/b), to first order exp(g) is the variance of logit theta, a
 Successes and failures change places by a change of sign of the logit; g -> -infinity is a limit.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,7 +35,7 @@ from .mixtures import (
 from .outcome import SCORES, Outcome, Table, Validity, Words, rate_of, residual_squares
 from .poisson import COUNT_CELLS, EXPOSURE_CELLS, draw_log_gamma
 from .priors import Beta, BetaMixture
-from .rows import Columns, Pair, Ragged, RowSums, columns, histogram, rising
+from .rows import Columns, Pair, Ragged, RowSums, Tensor, columns, histogram, rising
 from .scales import EXACT_COUNTS, LARGEST_COUNT, LOGIT, STEPS, Bounds, Cell
 from .special_functions import (
     beta_binomial_cdf,
@@ -142,7 +143,7 @@ class BinomialOutcome(Outcome):
         return rate, rate_of(np.sqrt(total * (1.0 - rate)), amount)
 
     def excess_squares(
-        self, groups: Columns, part: Any
+        self, groups: Columns, part: Mapping[Hashable, Any]
     ) -> tuple[Bools, Floats, Floats, Floats]:
         # in units of the variance of the group's successes in an item of typical size
         known = (
@@ -176,7 +177,7 @@ class BinomialOutcome(Outcome):
         successes_held = rng.hypergeometric(successes, trials - successes, held)
         return successes_held.astype(float), held.astype(float)
 
-    def noise(self, mean: Floats, variance: Any = 0.0) -> Floats:
+    def noise(self, mean: Floats, variance: Floats | float = 0.0) -> Floats:
         return mean * (1.0 - mean) - variance
 
     def contrast(
@@ -207,12 +208,12 @@ class BinomialOutcome(Outcome):
 # --- rows ----------------------------------------------------------------------------------------
 
 
-def _softplus(xp: Any, x: Any) -> Any:
+def _softplus(xp: ModuleType, x: Tensor) -> Tensor:
     """log(1 + exp(x)), with correct derivatives at 0 too."""
     return 0.5 * (x + abs(x)) + xp.log1p(xp.exp(-abs(x)))
 
 
-def _shares(xp: Any, location: Any) -> Pair:
+def _shares(xp: ModuleType, location: Tensor) -> Pair:
     """Mean of theta and its complement."""
     return xp.exp(-_softplus(xp, -location)), xp.exp(-_softplus(xp, location))
 
@@ -240,7 +241,9 @@ class BinomialRows(RowSums):
     natural_scales = ("logit", "log")  # scores that are probabilities, or small rates
 
     @staticmethod
-    def widened(xp: Any, location: Any, dispersion: Any, spread: Any) -> Pair:
+    def widened(
+        xp: ModuleType, location: Tensor, dispersion: Tensor, spread: Tensor
+    ) -> Pair:
         """Curves of theta over rows whose items' logits of the mean vary."""
         mu, complement = _shares(xp, location)
         tilt = complement - mu
@@ -249,19 +252,23 @@ class BinomialRows(RowSums):
         return location + 0.5 * spread * tilt, xp.log(within + spread * (1.0 + bent))
 
     @staticmethod
-    def log_probability(xp: Any, location: Any, dispersion: Any, *cells: Any) -> Any:
+    def log_probability(
+        xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Sequence[Tensor]
+    ) -> Tensor:
         """Log marginal of rows without spread."""
         total, failures, constant = cells[12:]
         # -log(1 - mu), -log(mu)
         up = _softplus(xp, location)
         down = _softplus(xp, -location)
         value = constant - total * down - failures * up
-        value = value + rising(xp, xp.exp(dispersion - up), *cells[:4])
-        value = value + rising(xp, xp.exp(dispersion - down), *cells[4:8])
-        return value - rising(xp, xp.exp(dispersion - up - down), *cells[8:12])
+        value = value + rising(xp, xp.exp(dispersion - up), cells[:4])
+        value = value + rising(xp, xp.exp(dispersion - down), cells[4:8])
+        return value - rising(xp, xp.exp(dispersion - up - down), cells[8:12])
 
     @staticmethod
-    def draw_totals(rng: Generator, location: Any, dispersion: Any, *cells: Any) -> Any:
+    def draw_totals(
+        rng: Generator, location: Floats, dispersion: Floats, cells: Sequence[Floats]
+    ) -> Floats:
         """Random successes of rows: one Beta-Binomial with the mean and variance of their sum."""
         step, over, excess, weight = cells[8:12]
         trials = np.rint(over.sum(axis=-1) + (weight * excess).sum(axis=-1))
@@ -323,9 +330,7 @@ class BinomialRows(RowSums):
             np.concatenate([(over - later)[fewer], weight]),
         )
 
-    def information(
-        self, location: Floats, dispersion: Floats
-    ) -> tuple[Floats, Floats]:
+    def information(self, location: Floats, dispersion: Floats) -> Pair:
         """Lower bounds of the Fisher information of both curves, by row."""
         # of the best linear and quadratic functions of the successes (Godambe 1985): the latter is
         # (d Var(y)/dg)^2 over Var(y) and the second coefficient of Hahn's polynomials
@@ -375,9 +380,9 @@ class BinomialBeta(Family):
     prior = Beta
     mixture = BetaMixture
     rows = BinomialRows
-    parameters = "a", "b"
+    parameter_names = "a", "b"
 
-    def to_curves(self, a: Any, b: Any) -> Pair:
+    def to_curves(self, a: Floats, b: Floats) -> Pair:
         log_a = np.log(a)
         log_b = np.log(b)
         return log_a - log_b, np.logaddexp(-log_a, -log_b)
@@ -389,12 +394,12 @@ class BinomialBeta(Family):
             "log_odds_cv2": dispersion
         }
 
-    def natural_moments(self, location: Any, dispersion: Any) -> Pair:
+    def natural_moments(self, location: Floats, dispersion: Floats) -> Pair:
         mean = special.expit(location)
         v = mean * special.expit(-np.asarray(location))
         return mean, v * (v * dispersion / (1.0 + v * dispersion))
 
-    def third(self, a: Any, b: Any) -> Any:
+    def third(self, a: Floats, b: Floats) -> Floats:
         total = a + b
         return 2.0 * self.variance(a, b) * ((b - a) / total) / (total + 2.0)
 
@@ -431,7 +436,7 @@ class BinomialBeta(Family):
             tail[is_far] = np.where(logit < 0, 1.0 - far, far)
         return tail
 
-    def log_marginal(self, y: Any, size: Any, a: Any, b: Any) -> Floats:
+    def log_marginal(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         return np.asarray(log_beta_binomial(y, size, a, b))
 
     def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
@@ -439,7 +444,7 @@ class BinomialBeta(Family):
         return np.where(y > size, 1.0, np.where(y > 0, tail, 0.0))
 
     def simulate(
-        self, location: Any, dispersion: Any, size: Any, rng: Generator
+        self, location: Floats, dispersion: Floats, size: Floats, rng: Generator
     ) -> Floats:
         theta = special.expit(
             self.draw(*self.to_parameters(location, dispersion), (rng, rng))
@@ -453,21 +458,6 @@ class BinomialBeta(Family):
         mean = size * (a / total)
         variance = mean * (b / total) * ((total + size) / (total + 1.0))
         return mean, np.sqrt(variance), _TAIL * (1.0 + size / total)
-
-    def grid(
-        self,
-        weight: Floats,
-        a: Floats,
-        b: Floats,
-        size: Floats,
-        most: Floats | float = np.inf,
-    ) -> tuple[Floats, Floats]:
-        # what is rare is counted: the grid is finer near 0
-        swap = (weight * (a / (a + b))).sum(axis=0) > 0.5
-        a, b = np.where(swap, b, a), np.where(swap, a, b)
-        count, width = super().grid(weight, a, b, size, size)
-        count = np.minimum(count, size)  # those beyond the grid's end have no weight
-        return np.where(swap, size - count, count), width
 
     # --- components of mixtures
 

@@ -1,4 +1,4 @@
-"""The interface of conjugate families, and the value of a further outcome of an item.
+"""The base of conjugate families: a likelihood with its prior, and what follows from both.
 
 At a score a family's prior is given by two curves, or by the conjugate parameters `a, b` of theta.
 Functions take either pair as two arrays and broadcast.
@@ -6,11 +6,11 @@ Functions take either pair as two arrays and broadcast.
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
-from scipy.optimize import elementwise
 
 from .._lib.arrays import Bools, Floats
 from ..prior_table import ARRAYS, mixture_rows, moments
@@ -20,14 +20,8 @@ from .rows import Pair, RowSums
 
 Generators = tuple[Generator, ...]
 
-_GRID = 256  # further outcomes that stand for all
-_REACH = 8.0  # extent of the grid beyond the components, in sd
 _MOST_NUMBERS = 1 << 16  # in one array of members x items
-_FAR = 40.0  # predictive sd beyond which no further value comes
-_SINGLE = 128  # counts summed one by one
-_AT_ONCE = 2_000_000  # numbers in an array of components x outcomes x items
 _ROUNDED = 1e-6  # probability that a difference from 1 does not show well
-_FAINT = 1e-10  # components of less weight do not widen the grid
 
 
 class Family(Components):
@@ -38,9 +32,8 @@ class Family(Components):
     mixture: type  # that of mixtures of it
     rows: type[RowSums]  # sums of rows of items, and the log marginal given them
     formulas: Any  # of `soc_pymc.prior_table`
-    has_log_moments: bool = False  # whether moments of log theta can be matched
     curves: tuple[str, str]  # names of the two curves in the posterior
-    parameters: tuple[str, str]  # names of the conjugate parameters
+    parameter_names: tuple[str, str]  # names of the conjugate parameters
     update: Callable[
         [Any, Any, Any, Any], Pair
     ]  # parameters given an outcome and its size
@@ -59,14 +52,14 @@ class Family(Components):
 
     # --- curves
 
-    def to_parameters(self, location: Any, dispersion: Any) -> Pair:
+    def to_parameters(self, location: Floats, dispersion: Floats) -> Pair:
         """Conjugate parameters of priors with these curves."""
         dispersion = np.maximum(dispersion, -self.formulas.bounds[1])
         a, b = self.formulas.parameters(np.asarray(location), dispersion, ARRAYS)
         return a, b
 
     @abstractmethod
-    def to_curves(self, a: Any, b: Any) -> Pair:
+    def to_curves(self, a: Floats, b: Floats) -> Pair:
         """Both curves."""
 
     def curve_variables(
@@ -76,15 +69,17 @@ class Family(Components):
         mean, variance = self.natural_moments(location, np.exp(dispersion))
         moments = {"mean": mean, "variance": variance, self.curves[0]: location}
         a_b = zip(
-            self.parameters, self.to_parameters(location, dispersion), strict=True
+            self.parameter_names, self.to_parameters(location, dispersion), strict=True
         )
         return moments | {"log_variance": np.log(variance)} | dict(a_b)
 
     @abstractmethod
-    def natural_moments(self, location: Any, dispersion: Any) -> Pair:
+    def natural_moments(self, location: Floats, dispersion: Floats) -> Pair:
         """E(theta) and Var(theta) from the first curve and exp of the second, which may be 0."""
 
-    def widened(self, location: Any, dispersion: Any, spread: Any) -> Pair:
+    def widened(
+        self, location: Floats, dispersion: Floats, spread: Floats | float
+    ) -> Pair:
         """Curves averaged over a variance `spread` of the first, to second order."""
         return self.rows.widened(
             np, location, dispersion, np.asarray(spread, dtype=float)
@@ -97,7 +92,7 @@ class Family(Components):
     # --- theta
 
     @abstractmethod
-    def third(self, a: Any, b: Any) -> Any:
+    def third(self, a: Floats, b: Floats) -> Floats:
         """E[(theta - E(theta))^3]."""
 
     @abstractmethod
@@ -164,7 +159,7 @@ class Family(Components):
                 out[:, part] = mixture_rows(*mixture, averages, probs, at_zero, laws)
         return out
 
-    def _law(self, a: Floats, b: Floats, t: Floats, xp: Any) -> Pair:
+    def _law(self, a: Floats, b: Floats, t: Floats, xp: SimpleNamespace) -> Pair:
         """Distribution function and density at places `t` on the scale of draws."""
         below = 1.0 - self.above_drawn(t, a, b)
         faint = (below < _ROUNDED).all(axis=0)
@@ -175,10 +170,12 @@ class Family(Components):
     # --- outcomes, averaged over theta
 
     @abstractmethod
-    def log_marginal(self, y: Any, size: Any, a: Any, b: Any) -> Floats:
+    def log_marginal(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         """Log marginal density or probability; counts may lie between whole numbers."""
 
-    def log_density(self, y: Any, size: Any, location: Any, dispersion: Any) -> Floats:
+    def log_density(
+        self, y: Floats, size: Floats, location: Floats, dispersion: Floats
+    ) -> Floats:
         """`log_marginal` under curves."""
         return self.log_marginal(y, size, *self.to_parameters(location, dispersion))
 
@@ -186,7 +183,9 @@ class Family(Components):
     def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         """P(Y < y)."""
 
-    def cdf_interval(self, y: Any, size: Any, location: Any, dispersion: Any) -> Pair:
+    def cdf_interval(
+        self, y: Floats, size: Floats, location: Floats, dispersion: Floats
+    ) -> Pair:
         """P(Y < y) and P(Y <= y) of outcomes (n,) under curves (draws, n)."""
         a, b = self.to_parameters(location, dispersion)
         if not self.outcome.whole:
@@ -197,7 +196,7 @@ class Family(Components):
 
     @abstractmethod
     def simulate(
-        self, location: Any, dispersion: Any, size: Any, rng: Generator
+        self, location: Floats, dispersion: Floats, size: Floats, rng: Generator
     ) -> Floats:
         """Outcomes of new items."""
 
@@ -215,25 +214,6 @@ class Family(Components):
         """Log density of an outcome, up to what all components share."""
         return self.log_marginal(y, size, a, b)
 
-    def grid(
-        self,
-        weight: Floats,
-        a: Floats,
-        b: Floats,
-        size: Floats,
-        most: Floats | float = np.inf,
-    ) -> tuple[Floats, Floats]:
-        """Outcomes up to `most` that stand for all, and their widths."""
-        mean, sd, tail = self.outcome_moments(a, b, size)
-        counts = weight > _FAINT
-        low = np.where(counts, mean - _REACH * sd, np.inf).min(axis=0)
-        high = np.where(counts, mean + _REACH * sd + tail, -np.inf).max(axis=0)
-        if self.outcome.whole:
-            return _count_grid(
-                np.floor(np.maximum(low, 0.0)), np.ceil(np.minimum(high, most))
-            )
-        return low + (high - low) * np.linspace(0.0, 1.0, _GRID)[:, None], np.ones(1)
-
     def gained(
         self,
         least: Floats,
@@ -250,96 +230,8 @@ class Family(Components):
         rise = mean * (1.0 - weighted) - cut * (1.0 - plain)
         return np.where(above, cut * plain - mean * weighted, rise)
 
-    def expected_variance(self, theta: Any, size: Floats) -> Floats:
-        """E Var(theta | t, y, y') over further outcomes y' of a size, (n,)."""
-        expected = np.empty(len(size))
-        size = np.rint(size) if self.outcome.validity.size.whole else size
-        step = max(1, _AT_ONCE // (_GRID * len(theta.weight)))
-        for start in range(0, len(size), step):
-            part = slice(start, start + step)
-            weight, a, b = (x[:, part] for x in (theta.weight, theta.a, theta.b))
-            y, width = self.grid(weight, a, b, size[part])
-            a = a[:, None]
-            b = b[:, None]
-            p, log_all = _normalised(
-                self.further_log_density(y, size[part], a, b), weight[:, None]
-            )
-            after = self.update(a, b, y, size[part])
-            means = self.mean(*after)
-            mean = (p * means).sum(axis=0)
-            variance = (p * (self.variance(*after) + (means - mean) ** 2)).sum(axis=0)
-            mass = width * np.exp(log_all - log_all.max(axis=0))
-            expected[part] = (mass * variance).sum(axis=0) / mass.sum(axis=0)
-        return expected
-
-    def value_of_outcome(
-        self, theta: Any, coarse: Any, size: Floats, cut: Floats
-    ) -> Floats:
-        """Expected value of a choice at `cut` with a further outcome less that without, (n,)."""
-        # E(theta | t, y, y') rises with y' under any prior: an item is chosen from a cut-off on
-        size = np.rint(size) if self.outcome.validity.size.whole else size
-        above = theta.average(self.mean(theta.a, theta.b)) > cut
-        least = self._cut_off(coarse, size, cut)
-        gained = self.gained(least, above, theta.a, theta.b, size, cut)
-        return np.maximum(theta.average(gained), 0.0)
-
-    def _cut_off(self, theta: Any, size: Floats, cut: Floats) -> Floats:
-        """Least further outcome with E(theta | y, y') above the cut, or one beyond all."""
-        weight = np.ones_like(theta.a) if theta.weight is None else theta.weight
-        mean, sd, tail = self.outcome_moments(theta.a, theta.b, size)
-        low = (mean - _FAR * sd).min(axis=0)
-        high = (mean + _FAR * sd + tail).max(axis=0)
-        if self.outcome.whole:
-            most = size if self.outcome.validity.size.whole else np.inf
-            low = np.zeros_like(low)
-            high = np.minimum(np.ceil(high), most)
-
-        def gap(outcome: Floats, item: Floats) -> Floats:
-            i = item.astype(int)
-            a = theta.a[:, i]
-            b = theta.b[:, i]
-            log_density = self.further_log_density(outcome, size[i], a, b)
-            means = self.mean(*self.update(a, b, outcome, size[i]))
-            return (_normalised(log_density, weight[:, i])[0] * (means - cut[i])).sum(
-                axis=0
-            )
-
-        with np.errstate(invalid="ignore", over="ignore"):
-            root = elementwise.find_root(gap, (low, high), args=(np.arange(len(cut)),))
-        end = np.where(root.f_bracket[0] > 0.0, low, high + 1.0)
-        least = np.where(root.success, root.x, end)
-        return np.ceil(least) if self.outcome.whole else np.asarray(least)
-
-
-def _normalised(log_density: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """Weights of components (K, ...) given an outcome, and the log of its mixed density."""
-    with np.errstate(divide="ignore"):  # components of weight 0
-        log_p = log_density + np.log(weight)
-    top = log_p.max(axis=0)
-    p = np.exp(log_p - top)
-    total = p.sum(axis=0)
-    return p / total, top + np.log(total)
-
 
 def _family_named(name: str) -> Family:
     from . import FAMILIES  # which has all families
 
     return FAMILIES[name]
-
-
-def _count_grid(low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """Counts from `low` to `high`, then Gauss nodes of their root, with weights (outcomes, n)."""
-    single = np.arange(_SINGLE)[:, None]
-    short = high - low < _SINGLE
-    node, share = (x[:, None] for x in np.polynomial.legendre.leggauss(_GRID - _SINGLE))
-    begin = np.sqrt(low + _SINGLE - 0.5)
-    half = np.where(
-        short, 0.0, 0.5 * (np.sqrt(np.maximum(high, low + _SINGLE)) - begin)
-    )
-    root = begin + half * (1.0 + node)
-    width = (low + single <= high).astype(float)
-    # the slope half a step beyond the last count, by a parabola through the last three
-    width[-3:] += np.where(short, 0.0, np.array([[1.0], [-3.0], [2.0]]) / 24.0)
-    return np.vstack([low + single, root**2]), np.vstack(
-        [width, 2.0 * root * half * share]
-    )

@@ -18,6 +18,7 @@ for Gammas, of its sd for Normals, and for Betas around its mean m in units of m
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from .._lib.arrays import Floats, Ints
-from .rows import Pair
+from .rows import Pair, Tensor
 
 ZERO = "zero"
 """Name of the logit of the share of theta that is 0, among the functions of the log weights."""
@@ -119,12 +120,12 @@ class CurveBounds(NamedTuple):
         """Exponential of a component's second curve."""
         return np.asarray(np.exp(self.low - _ROOM))
 
-    def relative(self, location: Any, dispersion: Any) -> Pair:
+    def relative(self, location: Tensor, dispersion: Tensor) -> Pair:
         """Both curves (..., n) relative to the pilot's location and unit."""
         dispersion = dispersion - 2.0 * np.log(self.unit)
         return (location - self.location) / self.unit, dispersion
 
-    def excess(self, location: Any, dispersion: Any, xp: Any = np) -> tuple[Any, Any]:
+    def excess(self, location: Tensor, dispersion: Tensor, xp: ModuleType = np) -> Pair:
         """Relative curves (..., n) less the nearest that the components can represent."""
         mean, spread = self.relative(location, dispersion)
         # NaN: unbounded
@@ -359,7 +360,7 @@ class WeightForms:
         """Forms of the family with these `arrays`."""
         return WeightForms(family, CurveBounds(*bounds), *arrays)
 
-    def rows(self, part: Any) -> "WeightForms":
+    def rows(self, part: slice | Ints) -> "WeightForms":
         """Forms at some of the scores."""
         bounds, base, tilts, functions, *moments = self.arrays
         some = (
@@ -390,7 +391,9 @@ class WeightForms:
 # --- weights from predictors ---------------------------------------------------------------------
 
 
-def curves_of(mean: Any, variance: Any, middle: Any, has_path: bool) -> tuple[Any, ...]:
+def curves_of(
+    mean: Floats, variance: Floats, middle: Floats, has_path: bool
+) -> tuple[Any, ...]:
     """Both curves; the derivative of the first in the mean, and those of the second in both."""
     if not has_path:  # Normals
         return mean, np.log(variance), 1.0, 0.0, 1.0 / variance

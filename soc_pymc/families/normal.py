@@ -5,8 +5,9 @@ times powers of w - mean(w) up to the third, which leave an error of fourth orde
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +22,7 @@ from .family import Family, Generators
 from .mixtures import WIDTH, Frame, Grid, Relative
 from .outcome import SCORES, Outcome, Table, Validity, Words, uniform_range
 from .priors import Normal, NormalMixture
-from .rows import Columns, Pair, Ragged, RowSums, Weak, by_row, weak_dispersion
+from .rows import Columns, Pair, Ragged, RowSums, Tensor, Weak, by_row, weak_dispersion
 from .scales import LARGEST_VALUE, LEAST_SD, LINEAR, STEPS, Bounds, Cell
 
 _VARIANCE_SHARE = (
@@ -134,7 +135,7 @@ class NormalOutcome(Outcome):
         return uniform_range(cells)
 
     def excess_squares(
-        self, groups: Columns, part: Any
+        self, groups: Columns, part: Mapping[Hashable, Any]
     ) -> tuple[Bools, Floats, Floats, Floats]:
         # in units of the squared noise sd
         known = groups["n"] > 1
@@ -185,11 +186,11 @@ class NormalOutcome(Outcome):
         )
 
     def remainder(
-        self, y: Any, size: Any, held: Pair, fraction: float
+        self, y: Floats, size: Floats, held: Pair, fraction: float
     ) -> tuple[Any, Any]:
         return (y - fraction * held[0]) / (1 - fraction), size / np.sqrt(1 - fraction)
 
-    def noise(self, mean: Floats, variance: Any = 0.0) -> Floats:
+    def noise(self, mean: Floats, variance: Floats | float = 0.0) -> Floats:
         return np.ones_like(mean)
 
     def scatter(
@@ -239,15 +240,18 @@ class NormalRows(RowSums):
     size_cell = "noise_cell"
 
     @staticmethod
-    def widened(xp: Any, location: Any, dispersion: Any, spread: Any) -> Pair:
+    def widened(
+        xp: ModuleType, location: Tensor, dispersion: Tensor, spread: Tensor
+    ) -> Pair:
         """Curves of theta over a row."""
         return location, xp.log(xp.exp(dispersion) + spread)
 
     @staticmethod
     def log_probability(
-        xp: Any, location: Any, dispersion: Any, noise: Any, moments: Any, centre: Any
-    ) -> Any:
+        xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Sequence[Tensor]
+    ) -> Tensor:
         """Log marginal of rows without spread."""
+        noise, moments, centre = cells
         inverse = 1.0 / (xp.exp(dispersion)[..., None] + noise)
         gap = (location - centre)[..., None]
         n, plain, square = (moments[..., k, :] for k in range(3))
@@ -262,14 +266,10 @@ class NormalRows(RowSums):
 
     @staticmethod
     def draw_totals(
-        rng: Generator,
-        location: Any,
-        dispersion: Any,
-        noise: Any,
-        moments: Any,
-        centre: Any,
-    ) -> Any:
+        rng: Generator, location: Floats, dispersion: Floats, cells: Sequence[Floats]
+    ) -> Floats:
         """Random mean values of rows."""
+        noise, moments, _ = cells
         n = moments[..., 0, 0]
         variance = (n * (np.exp(dispersion)[..., None] + noise)).sum(axis=-1)
         sd = np.sqrt(variance) / n.sum(axis=-1)
@@ -315,7 +315,7 @@ class NormalRows(RowSums):
             weak_dispersion(float(np.log(_VARIANCE_SHARE * unit2)), _LEVEL_SD),
         )
 
-    def _sums(self) -> tuple[Floats, Floats]:
+    def _sums(self) -> Pair:
         """Number of items by row, and sum of their noise variances."""
         noise, moments = self.by_noise.columns
         items = moments[:, 0, 0]
@@ -328,9 +328,7 @@ class NormalRows(RowSums):
         noise = noises / items
         return np.sqrt(np.exp(dispersion) + (noise if rows is None else noise[rows]))
 
-    def information(
-        self, location: Floats, dispersion: Floats
-    ) -> tuple[Floats, Floats]:
+    def information(self, location: Floats, dispersion: Floats) -> Pair:
         """Fisher information of mean and of log variance by row; the two are orthogonal."""
         row, number, (noise, moments) = (
             self.by_noise.row,
@@ -385,18 +383,18 @@ class NormalNormal(Family):
     prior = Normal
     mixture = NormalMixture
     rows = NormalRows
-    parameters = "mean", "variance"
+    parameter_names = "mean", "variance"
 
-    def to_curves(self, a: Any, b: Any) -> Pair:
+    def to_curves(self, a: Floats, b: Floats) -> Pair:
         return a, np.log(b)
 
-    def natural_moments(self, location: Any, dispersion: Any) -> Pair:
+    def natural_moments(self, location: Floats, dispersion: Floats) -> Pair:
         return location, dispersion
 
     def unit(self, dispersion: Floats) -> Floats:
         return np.exp(0.5 * dispersion)
 
-    def third(self, a: Any, b: Any) -> Any:
+    def third(self, a: Floats, b: Floats) -> Floats:
         return np.zeros_like(b)
 
     def above(self, cut: Floats, a: Floats, b: Floats) -> Floats:
@@ -411,7 +409,7 @@ class NormalNormal(Family):
     def draw(self, a: Floats, b: Floats, rngs: Generators) -> Floats:
         return a + np.sqrt(b) * rngs[0].standard_normal(np.shape(a))
 
-    def log_marginal(self, y: Any, size: Any, a: Any, b: Any) -> Floats:
+    def log_marginal(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         total = b + np.square(size)
         return np.asarray(-0.5 * ((y - a) ** 2 / total + np.log(2.0 * np.pi * total)))
 
@@ -419,7 +417,7 @@ class NormalNormal(Family):
         return self.cdf(y, a, b + size**2)
 
     def simulate(
-        self, location: Any, dispersion: Any, size: Any, rng: Generator
+        self, location: Floats, dispersion: Floats, size: Floats, rng: Generator
     ) -> Floats:
         sd = np.sqrt(np.exp(dispersion) + size**2)
         return location + sd * rng.standard_normal(location.shape)

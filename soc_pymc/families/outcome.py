@@ -2,7 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -220,7 +220,7 @@ class Outcome(ABC):
 
     @abstractmethod
     def excess_squares(
-        self, groups: Columns, part: Any
+        self, groups: Columns, part: Mapping[Hashable, Any]
     ) -> tuple[Bools, Floats, Floats, Floats]:
         """Mask of groups of items; their squared residuals less noise, with variance and noise."""
 
@@ -254,7 +254,7 @@ class Outcome(ABC):
     def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
         """A random part of each outcome, and its size; `remainder` is independent of it."""
 
-    def remainder(self, y: Any, size: Any, held: Pair, fraction: float) -> Pair:
+    def remainder(self, y: Floats, size: Floats, held: Pair, fraction: float) -> Pair:
         """The rest of each outcome after thinning, and its size."""
         return y - held[0], size - held[1]
 
@@ -289,7 +289,7 @@ class Outcome(ABC):
     # --- outcomes given the first two moments of theta
 
     @abstractmethod
-    def noise(self, mean: Floats, variance: Any = 0.0) -> Floats:
+    def noise(self, mean: Floats, variance: Floats | float = 0.0) -> Floats:
         """Expected variance of an outcome of size 1 about theta, from the moments of theta."""
 
     @property

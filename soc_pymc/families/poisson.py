@@ -4,8 +4,9 @@ cv2 = variance / mean^2 = 1 / shape, and cv2 -> 0 (a Poisson marginal) is a regu
 marginal of a row needs one histogram over counts and one over exposures (docs/dev/design.md).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,6 +27,7 @@ from .rows import (
     Pair,
     Ragged,
     RowSums,
+    Tensor,
     by_row,
     columns,
     histogram,
@@ -145,7 +147,7 @@ class PoissonOutcome(Outcome):
         return rate_of(total, amount), rate_of(np.sqrt(total), amount)
 
     def excess_squares(
-        self, groups: Columns, part: Any
+        self, groups: Columns, part: Mapping[Hashable, Any]
     ) -> tuple[Bools, Floats, Floats, Floats]:
         # given its sum m, the counts of n items are multinomial: the sum of their squares has
         # variance 2 m (m - 1) (1 - 1/n) sum p^2; units are the group's expected count
@@ -207,7 +209,7 @@ class PoissonOutcome(Outcome):
     def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
         return rng.binomial(y.astype(np.int64), fraction).astype(float), fraction * size
 
-    def noise(self, mean: Floats, variance: Any = 0.0) -> Floats:
+    def noise(self, mean: Floats, variance: Floats | float = 0.0) -> Floats:
         return mean
 
     def contrast(
@@ -265,25 +267,29 @@ class PoissonRows(RowSums):
     nothing = "every exposure is 0"
 
     @staticmethod
-    def widened(xp: Any, location: Any, dispersion: Any, spread: Any) -> Pair:
+    def widened(
+        xp: ModuleType, location: Tensor, dispersion: Tensor, spread: Tensor
+    ) -> Pair:
         """Curves of theta over a row, m exp(spread/2) and cv2 + spread (1 + cv2)."""
         cv2 = xp.exp(dispersion)
         return location + 0.5 * spread, xp.log(cv2 + spread * (1.0 + cv2))
 
     @staticmethod
     def log_probability(
-        xp: Any, location: Any, dispersion: Any, step: Any, over: Any, wide_excess: Any,
-        wide_weight: Any, exposure: Any, items: Any, counts: Any, total: Any, constant: Any,
-    ) -> Any:  # fmt: skip
+        xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Sequence[Tensor]
+    ) -> Tensor:
         """Log marginal of rows without spread."""
+        exposure, items, counts, total, constant = cells[4:]
         cv2 = xp.exp(dispersion)
         ratio = exposure * (xp.exp(location) * cv2)[..., None]
         known = (items * (1.0 / cv2)[..., None] + counts) * xp.log1p(ratio)
-        of_counts = rising(xp, cv2, step, over, wide_excess, wide_weight)
+        of_counts = rising(xp, cv2, cells[:4])
         return of_counts + total * location - known.sum(axis=-1) + constant
 
     @staticmethod
-    def draw_totals(rng: Generator, location: Any, dispersion: Any, *cells: Any) -> Any:
+    def draw_totals(
+        rng: Generator, location: Floats, dispersion: Floats, cells: Sequence[Floats]
+    ) -> Floats:
         """Random counts of rows: the theta of items of one exposure have a sum that is Gamma."""
         exposure, items = cells[4:6]
         cv2 = np.exp(dispersion)[..., None]
@@ -321,9 +327,7 @@ class PoissonRows(RowSums):
         """Sum of all counts."""
         return sums["sum_y"]
 
-    def information(
-        self, location: Floats, dispersion: Floats
-    ) -> tuple[Floats, Floats]:
+    def information(self, location: Floats, dispersion: Floats) -> Pair:
         """Fisher information of log mean, and a lower bound of that of log cv2, by row."""
         row, number, (exposure, items, _) = (
             self.points.row,
@@ -386,16 +390,15 @@ class PoissonGamma(Family):
     prior = Gamma
     mixture = GammaMixture
     rows = PoissonRows
-    parameters = "shape", "rate"
-    has_log_moments = True
+    parameter_names = "shape", "rate"
 
-    def to_curves(self, a: Any, b: Any) -> Pair:
+    def to_curves(self, a: Floats, b: Floats) -> Pair:
         return np.log(a) - np.log(b), -np.log(a)
 
-    def natural_moments(self, location: Any, dispersion: Any) -> Pair:
+    def natural_moments(self, location: Floats, dispersion: Floats) -> Pair:
         return np.exp(location), dispersion * np.exp(2.0 * location)
 
-    def third(self, a: Any, b: Any) -> Any:
+    def third(self, a: Floats, b: Floats) -> Floats:
         return 2.0 * a / b / b / b
 
     def above(self, cut: Floats, a: Floats, b: Floats) -> Floats:
@@ -429,7 +432,7 @@ class PoissonGamma(Family):
             tail = np.where(a > _SHARP, special.ndtr(-np.sign(apart) * root), tail)
         return np.where(log_x < _TINY, -np.expm1(np.minimum(log_tail, 0.0)), tail)
 
-    def log_marginal(self, y: Any, size: Any, a: Any, b: Any) -> Floats:
+    def log_marginal(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         return np.asarray(log_negative_binomial(y, a, a * (size / b)))
 
     def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
@@ -440,7 +443,7 @@ class PoissonGamma(Family):
         return np.where(y > 0, tail, 0.0)
 
     def simulate(
-        self, location: Any, dispersion: Any, size: Any, rng: Generator
+        self, location: Floats, dispersion: Floats, size: Floats, rng: Generator
     ) -> Floats:
         theta = rng.standard_gamma(np.exp(-dispersion)) * np.exp(location + dispersion)
         return rng.poisson(np.minimum(size * theta, _MOST_EVENTS)).astype(float)
@@ -543,18 +546,6 @@ def draw_log_gamma(shape: Floats, rngs: Generators) -> Floats:
         # Gamma(a) is Gamma(a + 1) U^(1/a), whose logarithm does not underflow
         drawn[small] -= rngs[1].standard_exponential(int(small.sum())) / shape[small]
     return drawn
-
-
-def moments_of_log(log_mean: Any, log_cv2: Any) -> Pair:
-    """E(log theta) and Var(log theta) of Gammas with these curves."""
-    shape = np.exp(-log_cv2)
-    return log_mean + (special.psi(shape) - np.log(shape)), special.polygamma(1, shape)
-
-
-def match_gammas(mean_log: Floats, variance_log: Floats) -> tuple[Floats, Floats]:
-    """Log mean and log cv2 of the Gammas with these moments of log theta."""
-    shape = inverse_trigamma(variance_log)
-    return mean_log + np.log(shape) - special.psi(shape), -np.log(shape)
 
 
 def inverse_trigamma(value: ArrayLike) -> Floats:

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property, partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -21,7 +22,9 @@ from .._lib.errors import FitError
 from .scales import EXACT_COUNTS
 
 Columns = Mapping[str, NDArray[Any]]
-Pair = tuple[Any, Any]  # of arrays, or of variables of PyTensor
+Tensor = Any
+"""An array, or a variable of PyTensor: log marginals use operators and functions of both."""
+Pair = tuple[Tensor, Tensor]
 
 MEAN_ONLY = (
     "one trial per item shows the mean of theta given the score, and nothing of its variance; fit "
@@ -57,7 +60,7 @@ class Expansion(NamedTuple):
     """Log marginals of rows and their derivatives in both parameters, each (rows,)."""
 
     value: Floats
-    slopes: tuple[Floats, Floats]
+    slopes: Pair
     by_first: Floats  # second derivatives: in the first parameter,
     mixed: Floats
     by_second: Floats
@@ -131,24 +134,28 @@ class RowSums(ABC):
     reach: ClassVar[float] = 1.0  # longest Newton step of the first parameter in a row
 
     if TYPE_CHECKING:
-        total: Any  # (rows,): observed total of each row
-        spread: Any  # (rows,): variance of the items' locations around the row's
+        total: Floats  # (rows,): observed total of each row
+        spread: Floats  # (rows,): variance of the items' locations around the row's
 
     @staticmethod
     @abstractmethod
     def widened(
-        xp: Any, location: Any, dispersion: Any, spread: Any
-    ) -> tuple[Any, Any]:
+        xp: ModuleType, location: Tensor, dispersion: Tensor, spread: Tensor
+    ) -> Pair:
         """Curves averaged over a variance `spread` of the first, to second order."""
 
     @staticmethod
     @abstractmethod
-    def log_probability(xp: Any, location: Any, dispersion: Any, *cells: Any) -> Any:
+    def log_probability(
+        xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Sequence[Tensor]
+    ) -> Tensor:
         """Log marginal of rows (..., k) whose items have the same parameters (..., k)."""
 
     @staticmethod
     @abstractmethod
-    def draw_totals(rng: Generator, location: Any, dispersion: Any, *cells: Any) -> Any:
+    def draw_totals(
+        rng: Generator, location: Floats, dispersion: Floats, cells: Sequence[Floats]
+    ) -> Floats:
         """Random totals (..., k) of rows whose items have the same parameters (..., k)."""
 
     @classmethod
@@ -157,9 +164,7 @@ class RowSums(ABC):
         """Build from tables of cells with a column ``row``: joint cells, or all margins."""
 
     @abstractmethod
-    def information(
-        self, location: Floats, dispersion: Floats
-    ) -> tuple[Floats, Floats]:
+    def information(self, location: Floats, dispersion: Floats) -> Pair:
         """Fisher information of the first parameter, and a lower bound of the second's, by row."""
 
     @abstractmethod
@@ -167,21 +172,23 @@ class RowSums(ABC):
         """Starting levels of both curves."""
 
     @classmethod
-    def log_marginal(cls, xp: Any, location: Any, dispersion: Any, *cells: Any) -> Any:
+    def log_marginal(
+        cls, xp: ModuleType, location: Tensor, dispersion: Tensor, *cells: Tensor
+    ) -> Tensor:
         """Log marginal of rows (..., k) from `cells`; `xp` is ``numpy`` or ``pytensor.tensor``."""
         *others, spread = cells
         curves = cls.widened(xp, location, dispersion, spread)
-        return cls.log_probability(xp, *curves, *others)
+        return cls.log_probability(xp, *curves, others)
 
     @classmethod
     def replicates(
-        cls, rng: Generator, location: Any, dispersion: Any, *cells: Any
-    ) -> Any:
+        cls, rng: Generator, location: Floats, dispersion: Floats, *cells: Floats
+    ) -> Floats:
         """Random totals (..., k) of rows from `cells`, given both curves (..., k)."""
         *others, spread = cells
         with np.errstate(all="ignore"):
             curves = cls.widened(np, location, dispersion, spread)
-            return cls.draw_totals(rng, *curves, *others)
+            return cls.draw_totals(rng, *curves, others)
 
     def cells(self, rows: Ints | None = None) -> tuple[NDArray[Any], ...]:
         """All arrays of some rows; columns of cells are padded with zeros to (k, most cells)."""
@@ -261,7 +268,7 @@ class RowSums(ABC):
         location: Floats,
         dispersion: Floats,
         rows: Ints | None = None,
-    ) -> tuple[Floats, Floats, tuple[Floats, Floats]]:
+    ) -> tuple[Floats, Floats, Pair]:
         """Values (number, draws, k) at the first of `_AROUND`, steps and slopes of the location."""
         u, v = (
             np.array(shifts)[:, None, None]
@@ -357,7 +364,7 @@ class RowSums(ABC):
 # --- histograms of counts ---------------------------------------------------------------------
 
 
-def _stirling(x: Any) -> Any:
+def _stirling(x: Tensor) -> Tensor:
     """Log Gamma(x) - (x - 1/2) log x + x - log(2 pi)/2, for x of 32 and more: to 1e-16."""
     square = 1.0 / (x * x)
     return (
@@ -365,9 +372,10 @@ def _stirling(x: Any) -> Any:
     ) / x
 
 
-def rising(xp: Any, cv2: Any, step: Any, over: Any, excess: Any, weight: Any) -> Any:
+def rising(xp: ModuleType, cv2: Tensor, cells: Sequence[Tensor]) -> Tensor:
     """Sums over items, by row (..., k), of log1p(j cv2) over j < y; columns are of `histogram`."""
     # below 32 from the number of items with y > j, from there on by Stirling's series
+    step, over, excess, weight = cells
     cv2 = cv2[..., None]
     exact = over * xp.log1p(step * cv2)
     base = 1.0 / cv2 + EXACT_COUNTS

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special
 
 from .._lib.arguments import digits
@@ -40,11 +41,11 @@ class Scale:
         """Columns of statistics: sums of positions and of their squares."""
         return f"sum_{self.suffix}", f"sum_{self.suffix}2"
 
-    def holds(self, score: Any) -> Bools:
+    def holds(self, score: Floats | float) -> Bools:
         """Mask of the scores that have a position."""
         return np.asarray((score > self.low) & (score < self.high))
 
-    def checked(self, score: Any) -> Floats:
+    def checked(self, score: ArrayLike) -> Floats:
         """Positions of scores; FitError if some have none."""
         t = np.asarray(score, dtype=float)
         bad = ~self.holds(t)

@@ -11,7 +11,7 @@ from .._model.mixture_cells import cell_points
 from ..families.family import Family
 from ..families.mixtures import WIDTH
 from ..families.rows import Columns, RowSums
-from .smoothing import Pair, Parts
+from .smoothing import Pair, Parts, has_log_moments
 
 # dispersions that are tried, relative to the overall level; at the first the variance is 0
 _GRID = np.array(
@@ -117,9 +117,8 @@ def search(
     low, high = (
         np.searchsorted(cells["bin"][order], bins, side=s) for s in ("left", "right")
     )
-    if (
-        family.has_log_moments
-    ):  # as for the lognormal: a Gamma's lower tail may be very long
+    if has_log_moments(family):
+        # as for the lognormal: a Gamma's lower tail may be very long
         variance = np.log1p(np.exp(curves[1]))
         location = curves[0] - 0.5 * variance
         spread = np.sqrt(variance)

@@ -18,13 +18,20 @@ from .._model.terms import axis_of
 from ..data.statistics import Statistics
 from ..families import FAMILIES
 from ..families.family import Family
-from ..families.poisson import moments_of_log
 from ..families.priors import COMPONENTS, Prior, Spline
 from ..families.rows import RowSums
 from ..fits.methods import Method, Verdict
 from ..inference.density import SAMPLED
 from ..inference.fit_tree import bin_table
-from .smoothing import Parts, Smoothing, mixture_curves, place_moments, smooth_mixtures
+from .smoothing import (
+    Parts,
+    Smoothing,
+    has_log_moments,
+    mixture_curves,
+    moments_of_log,
+    place_moments,
+    smooth_mixtures,
+)
 
 _KNOTS = "mean_knot", "variance_knot"
 _ESTIMATES = ("mean", "variance", "log_likelihood", "mean_log", "variance_log")
@@ -99,14 +106,14 @@ def _fitted(
         notes = [*notes, f"{int(ended.sum()):,} bins by EM"]
         failed = ~ended
         location, spread = mixture_curves(family, *parts)
-        logs = place_moments(*parts) if family.has_log_moments else ()
+        logs = place_moments(*parts) if has_log_moments(family) else ()
         curves, parts = smooth_mixtures(
             family, smoothing, parts, method.moments, prior.monotone
         )
     else:
         curves = smoothing(location, dispersion, method.moments, prior.monotone)
         spread = np.where(at_zero, 0.0, np.exp(dispersion))
-        logs = moments_of_log(location, dispersion) if family.has_log_moments else ()
+        logs = moments_of_log(location, dispersion) if has_log_moments(family) else ()
     reason = ", ".join([*notes, "smoothed"])
     number = int(failed.sum())
     if number:
@@ -185,7 +192,7 @@ def _check(stats: Statistics, prior: Prior, method: FiveSteps) -> None:
         f"groups: use method=soc.VI() for groups, pool them with soc.{name}(groups=False), or fit "
         "each group by itself": prior.groups and stats.groups,
         f'soc.{name}() has no moments of log theta: use moments="plain"': (
-            log and not FAMILIES[prior.family].has_log_moments
+            log and not has_log_moments(FAMILIES[prior.family])
         ),
         f'soc.{name}() cannot be made monotone with moments="log": use moments="plain"': (
             log and prior.mixture and prior.monotone
