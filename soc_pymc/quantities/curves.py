@@ -389,7 +389,7 @@ def summary(fit: Fit) -> pd.DataFrame:
     if not (fit.mean_only or fit.groups):  # with groups it needs statistics
         values["R-squared", np.nan] = r_squared(fit)
     posterior = fit.curves.posterior
-    for name in fit.curves.family.curves:
+    for name in fit.curves.family.curve_names:
         if f"{name}_wiggle_sd" in posterior:
             values[f"{name}: sd about a line", np.nan] = posterior[f"{name}_wiggle_sd"]
     rows = [
