@@ -379,7 +379,7 @@ def by_level(functions: Floats, level: Ints, number: int) -> Any:
     return sparse.csr_array((functions.ravel(), columns.ravel(), ends), shape=shape)
 
 
-def slopes(
+def curve_slopes(
     curve: Curve,
     coefficients: Floats,
     of_levels: Floats | None,

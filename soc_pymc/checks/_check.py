@@ -20,7 +20,7 @@ from .._lib.errors import FitError, ItemsError
 from .._lib.laws import pearson3_cdf, skewness
 from .._lib.progress import parts, phase
 from .._lib.threads import one_blas_thread
-from ..data.items import Items, group_roles
+from ..data.items import Items
 from ..data.sources import opened, word_columns
 from ..data.statistics import Statistics
 from ..families.rows import MEAN_ONLY
@@ -190,7 +190,7 @@ def checks_of(
     observed = observe(
         posterior.curves, data, [*by, *_label_columns(data, by)], progress
     )
-    sliced = {*by, *group_roles(observed.roles).values()}
+    sliced = {*by, *observed.roles.groups.values()}
     labels = {
         name: values for name, values in observed.labels.items() if name in sliced
     }
@@ -221,7 +221,9 @@ def checks_of(
             columns = sample.columns, chosen, ends[:, chosen]
             thinned = posterior_under(posterior.curves.thin(_DRAWS))
             groups |= _arviz_groups(thinned, *columns, rngs[1], exact_draws)
-        if exact_draws and (same_items or not other_total(fit, observed)):
+        if exact_draws and (
+            same_items or not other_total(fit, observed.columns, observed.n)
+        ):
             values = groups["loo_pit"][posterior.outcome.observed].to_numpy()
             rows.append(pit.loo_pit_finding(values, where))
     if not fit.one_draw:

@@ -22,7 +22,8 @@ from .._lib.errors import ItemsError, ItemsWarning
 from .._lib.progress import parts
 from .._lib.threads import ordered_map
 from .._model.rows import CLASS
-from ..data.items import ANY_ITEMS, Items, group_roles, roles_of
+from ..data.items import ANY_ITEMS, Items
+from ..data.roles import Roles
 from ..data.statistics import Statistics, refuse_weights
 from ..data.summaries import totals_of
 from ..families.rows import RowSums
@@ -43,7 +44,7 @@ class Observations:
     columns: Columns  # as posteriors read them; of cells also the outcomes' ends, low and high
     n: Ints  # items of each row
     labels: Mapping[str, pd.Series]  # columns to slice on, by name
-    roles: Mapping[str, str]
+    roles: Roles
 
     def sample(self, most: int, rng: Generator) -> tuple[Ints, "Observations"]:
         """Return the places of at most so many random rows, in order, and these rows."""
@@ -63,7 +64,7 @@ def observe(
     """Read items, or joint cells of statistics, with the columns `by` and those of groups."""
     if isinstance(data, Statistics):
         return _of_cells(curves, data)
-    names = list(dict.fromkeys([*by, *group_roles(data.roles).values()]))
+    names = list(dict.fromkeys([*by, *data.roles.groups.values()]))
     columns, labels = read_items(curves, data, names, progress)
     n = np.ones(len(columns["score"]), dtype=np.int64)
     return Observations(columns, n, labels, data.roles)
@@ -96,7 +97,7 @@ def _of_cells(curves: Curves, stats: Statistics) -> Observations:
         )
         for grouping in stats.groupings
     }
-    return Observations(columns, cells["n"], labels, roles_of(stats.data.attrs))
+    return Observations(columns, cells["n"], labels, Roles.of(stats.data.attrs))
 
 
 class CurveRows(NamedTuple):

@@ -3,7 +3,6 @@
 Statistics have one group for each combination of levels that occurs, labelled by the levels.
 """
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -15,11 +14,8 @@ from .._lib.arguments import shown
 from .._lib.arrays import Ints
 from .._lib.errors import ItemsError, StatisticsError
 from ..families import OUTCOMES
+from .roles import CROSS, MARK, NO_SCORE, Roles, is_group
 
-NO_SCORE = "(no score)"  # name of the column of scores of items without one
-ONE_SCORE = 0.5  # their score, which has a position on every scale
-MARK = "×"  # in no label of crossed groups; in place of a level it means none of them
-CROSS = f" {MARK} "  # between the levels in the label of a combination
 _LEAP = r"(\d\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29"
 _SHORT = r"02-(0[1-9]|1\d|2[0-8])"
 _LONG = r"(0[13578]|1[02])-(0[1-9]|[12]\d|3[01])"
@@ -79,15 +75,15 @@ class _Roles:
                 )
 
     @property
-    def roles(self) -> Mapping[str, str]:
-        """Column names by role; several columns of groups have the roles group_1, group_2, ..."""
+    def roles(self) -> Roles:
+        """Names of columns by role."""
         columns = {role: getattr(self, role) for role in OUTCOMES[self.kind].bounds}
-        columns |= roles_of_groups(self.group)
+        columns |= Roles.of_groups(self.group)
         columns |= {
             role: getattr(self, role) for role in ("id", "fold", "cluster", "date")
         }
         columns["score"] = NO_SCORE if self.score is None else self.score
-        return {role: name for role, name in columns.items() if name is not None}
+        return Roles({role: name for role, name in columns.items() if name is not None})
 
     @property
     def has_outcomes(self) -> bool:
@@ -98,8 +94,7 @@ class _Roles:
         source = self.source if isinstance(self.source, str) else type(self.source)
         text = f"<{source.__name__}>" if isinstance(source, type) else repr(source)
         names = (
-            f", {name}={columns!r}"
-            for name, columns in arguments_of(self.roles).items()
+            f", {name}={columns!r}" for name, columns in self.roles.arguments.items()
         )
         return f"{type(self).__name__}({text}{''.join(names)})"
 
@@ -289,67 +284,10 @@ class Grouping:
     code: Ints  # of the level of each group
 
 
-def roles_of(attrs: Mapping[Any, Any]) -> dict[str, str]:
-    """Columns by role, from the attributes of a fit or of statistics."""
-    return dict(json.loads(attrs.get("roles", "{}")))
-
-
-def has_score(attrs: Mapping[Any, Any]) -> bool:
-    """True unless the items of a fit or of statistics have no score."""
-    return roles_of(attrs).get("score") != NO_SCORE
-
-
-def is_group(role: str) -> bool:
-    """True for the role of a column of groups."""
-    return role == "group" or role.startswith("group_")
-
-
-def is_label(role: str) -> bool:
-    """True for the role of a column of labels: dates, groups or clusters."""
-    return is_group(role) or role in ("date", "cluster")
-
-
-def group_roles[T](roles: Mapping[str, T]) -> dict[str, T]:
-    """Columns of groups by role, in order."""
-    return {role: column for role, column in roles.items() if is_group(role)}
-
-
-def key_roles[T](roles: Mapping[str, T]) -> dict[str, T]:
-    """The column of dates, if there is one, and columns of groups by role."""
-    return {role: roles[role] for role in ("date",) if role in roles} | group_roles(
-        roles
-    )
-
-
-def roles_of_groups(group: Any) -> dict[str, Any]:
-    """Columns by role of what items have as ``group=``: a column, several, or None."""
-    columns = list(group) if isinstance(group, list | tuple) else [group]
-    if len(columns) == 1:
-        return {} if columns[0] is None else {"group": columns[0]}
-    return {f"group_{k}": column for k, column in enumerate(columns, 1)}
-
-
-def arguments_of(roles: Mapping[str, str]) -> dict[str, Any]:
-    """Arguments of items with these roles."""
-    arguments: dict[str, Any] = {
-        role: name for role, name in roles.items() if not is_group(role)
-    }
-    if arguments.get("score") == NO_SCORE:
-        arguments["score"] = None
-    if columns := tuple(group_roles(roles).values()):
-        arguments["group"] = columns if len(columns) > 1 else columns[0]
-    return arguments
-
-
 def grouping_dims(names: Iterable[Any]) -> list[str]:
     """Dims of the levels of groups among names; besides several, group has their combinations."""
     dims = sorted(filter(is_group, map(str, names)), key=lambda name: (len(name), name))
     return [name for name in dims if name != "group"] or dims
-
-
-def column_of(roles: Mapping[str, str]) -> str:
-    """Columns of groups as one name, for messages and headings."""
-    return CROSS.join(group_roles(roles).values())
 
 
 def label_of(levels: Any) -> str:
@@ -363,7 +301,7 @@ def groupings_of(
     attrs: Mapping[Any, Any], labels: Sequence[str]
 ) -> tuple[Grouping, ...]:
     """Groupings of labels of groups, from the roles in the attributes of a fit or of statistics."""
-    roles = group_roles(roles_of(attrs))
+    roles = Roles.of(attrs).groups
     if not labels or not roles:
         return ()
     parts = [[label] if len(roles) == 1 else label.split(CROSS) for label in labels]

@@ -2,7 +2,7 @@
 
 import operator
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -27,9 +27,10 @@ from .formulas import (
     summand,
     without_small,
 )
-from .items import CROSS, MARK, Items, is_day, key_roles
-from .sources import batches, count_of, kind_of, readable
-from .validation import FOLDS, bounds_of, check_total, plain, read, scan, with_group
+from .items import Items, is_day
+from .roles import CROSS, FOLDS, MARK, columns_of
+from .sources import batches, count_of, kind_of, opened, readable
+from .validation import check_total, check_types, scan
 
 _BLOCK = 1_000_000  # items of a block
 _ROWS = 1 << 10  # initial rows of a table
@@ -53,8 +54,8 @@ class Local:
         self._n: int | None = None
         self._codes: dict[str, int] = {}  # of the labels of groups
         self._lock = threading.Lock()  # of the codes
-        rows = plain(items)
-        self.table = with_group(read(items)) if rows is None else rows
+        self.table = opened(items.source, list(items.roles.values()))
+        check_types(items, self.table)
 
     def weights(self, grid: Grid, weight: str | None) -> Weights:
         """Count blocks in threads; only the needed columns are read."""
@@ -120,8 +121,7 @@ class Local:
 
         n = 0
         total = 0.0
-        joined = key_roles(self.items.roles).keys() - {"group"}
-        roles = [role for role in self.table.columns if role not in joined]
+        roles = self.items.roles
         for amount, number, items in self._mapped("summarizing items", roles, prepare):
             n = n + len(number)
             total = total + amount
@@ -179,18 +179,19 @@ class Local:
     def _mapped[Result](
         self,
         title: str,
-        roles: Sequence[str],
+        roles: Iterable[str],
         work: Callable[[Mapping[str, Any]], Result],
     ) -> Iterator[Result]:
         """Results of work on blocks of about a million items, in order, made in threads."""
+        chosen = self.items.roles.only(*roles)
 
         def run(block: Any) -> tuple[int, Result]:
-            columns = zip(block.schema.names, block.columns, strict=True)
+            columns = columns_of(block, chosen)
             return block.num_rows, work(
-                {role: self._numbers(role, c) for role, c in columns}
+                {role: self._numbers(role, values) for role, values in columns.items()}
             )
 
-        blocks = batches(self.table, roles, _BLOCK, self.items.source)
+        blocks = batches(self.table, list(chosen.values()), _BLOCK, self.items.source)
         with phase(title, unit="items", enabled=self._progress) as running:
             try:
                 for rows, result in ordered_map(run, blocks):
@@ -200,19 +201,17 @@ class Local:
                 self._refuse()
 
     def _numbers(self, role: str, values: Any) -> NDArray[Any]:
-        """Numbers of an Arrow array, NaN where missing; codes of groups, and blocks of clusters."""
-        if bounds_of(role):
-            return np.asarray(values.to_numpy(zero_copy_only=False))
+        """Numbers of a column: themselves, codes of groups, or blocks of clusters."""
+        if isinstance(values, np.ndarray):
+            return values
         if values.null_count:
             raise _NotValidError
-        if role == "id":
-            return np.asarray(values.to_numpy())
         encoded = values.dictionary_encode()
         words = encoded.dictionary.to_pylist()
         place = encoded.indices.to_numpy()
         if role == "cluster":
             return np.asarray(block_of_labels(words)[place])
-        marks = len(key_roles(self.items.roles)) - 1
+        marks = len(self.items.roles.joined) - 1
         dated = self.items.date
         for word in words:
             day = word.partition(CROSS)[0]

@@ -11,7 +11,7 @@ import glob
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ import numpy as np
 from .._lib.arguments import path_of
 from .._lib.errors import ItemsError
 from .._lib.threads import threads
-from .items import NO_SCORE, ONE_SCORE
+from .roles import NO_SCORE, ONE_SCORE
 
 _KINDS = {
     "pandas.DataFrame": "pandas",
@@ -88,7 +88,8 @@ def _types(source: Any) -> list[tuple[str, str]]:
         with readable(source):
             pairs = source.schema().items()
     else:
-        pairs = open_rows(source, hold=False).types.items()
+        schema = open_rows(source, hold=False).schema
+        pairs = zip(schema.names, schema.types, strict=True)
     return [(str(name), str(dtype).lower()) for name, dtype in pairs]
 
 
@@ -164,15 +165,14 @@ def _database(process: int, number_of_threads: int) -> Any:
 class Rows:
     """Columns of files or of a table in memory, in the order of their rows."""
 
-    types: Mapping[str, str]
-    """Types by column: DuckDB's of files that are read again by each pass, else Arrow's."""
-    held: Any  # Arrow table; None for such files
+    schema: Any  # of Arrow
+    held: Any  # Arrow table; None for files that are read again by each pass
     paths: Sequence[str] = ()
 
     @property
     def columns(self) -> list[str]:
         """Names of the columns."""
-        return list(self.types)
+        return list(self.schema.names)
 
     def batches(self, columns: Sequence[str], size: int) -> Iterator[Any]:
         """Arrow record batches of some columns, of at most `size` rows."""
@@ -206,12 +206,12 @@ def _term(name: str) -> str:
     return f"CAST({ONE_SCORE} AS DOUBLE) AS {quoted}" if name == NO_SCORE else quoted
 
 
-def _query(terms: str, paths: Sequence[str], verb: str = "SELECT") -> Any:
+def _query(terms: str, paths: Sequence[str], limit: str = "") -> Any:
     """A cursor of DuckDB with terms of the rows of files."""
     options = "".join(
         f", {name} = {value}" for name, value in _options_of(paths).items()
     )
-    text = f"{verb} {terms} FROM {_reader_of(paths)}(?{options})"
+    text = f"SELECT {terms} FROM {_reader_of(paths)}(?{options}) {limit}"
     return _cursor().execute(text, [[glob.escape(path) for path in paths]])
 
 
@@ -230,30 +230,27 @@ def open_rows(
     """
     import pyarrow as pa
 
+    score = pa.field(NO_SCORE, pa.float64())
     stored = [name for name in columns or () if name != NO_SCORE]
     constant = columns is not None and len(stored) < len(columns)
+    selected = None if columns is None else stored
     with readable(source):
-        if kind_of(source) == "files":
-            paths = paths_of(source)
-            if not hold or sum(map(os.path.getsize, paths)) > _MOST_HELD:
-                described = _query("*", paths, "DESCRIBE SELECT").fetchall()
-                types = {name: dtype for name, dtype, *_ in described}
-                chosen(list(types), stored)
-                names = list(types) if columns is None else columns
-                return Rows(
-                    {name: types.get(name, "DOUBLE") for name in names}, None, paths
-                )
-            table = _arrow_reader(_query("*", paths), _AT_ONCE).read_all()
-            table = table.select(
-                chosen(table.column_names, None if columns is None else stored)
-            )
+        if kind_of(source) != "files":
+            table = _in_memory(source, selected)
         else:
-            table = _in_memory(source, None if columns is None else stored)
+            paths = paths_of(source)
+            held = hold and sum(map(os.path.getsize, paths)) <= _MOST_HELD
+            limit = "" if held else "LIMIT 0"
+            reader = _arrow_reader(_query("*", paths, limit), _AT_ONCE)
+            schema = reader.schema
+            names = chosen(schema.names, selected)
+            if not held:
+                fields = [schema.field(name) for name in names] + [score] * constant
+                return Rows(pa.schema(fields), None, paths)
+            table = reader.read_all().select(names)
     if constant:
-        table = table.append_column(
-            NO_SCORE, pa.array(np.full(table.num_rows, ONE_SCORE))
-        )
-    return Rows({field.name: str(field.type) for field in table.schema}, table)
+        table = table.append_column(score, [np.full(table.num_rows, ONE_SCORE)])
+    return Rows(table.schema, table)
 
 
 def opened(source: Any, columns: Sequence[str] | None = None, hold: bool = True) -> Any:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -21,16 +21,8 @@ from ..families.outcome import Outcome
 from ..families.scales import STEPS
 from .binning import EXTREMES, Columns, added, stand_out
 from .formulas import BLOCKS
-from .items import (
-    CROSS,
-    Grouping,
-    day,
-    days_in,
-    group_roles,
-    groupings_of,
-    has_score,
-    roles_of,
-)
+from .items import Grouping, day, days_in, groupings_of
+from .roles import CROSS, Roles
 
 NO_JOINT_CELLS = (
     'summarize the items with joint=True (joint="auto" keeps them up to 64 MB, and a sum of '
@@ -39,7 +31,7 @@ NO_JOINT_CELLS = (
 _FORMAT = "soc_pymc-statistics-3"
 # attributes that statistics share to be added
 _SHARED = ("kind", "roles", "cells", "folds_by", "weights", "folds", "edges")
-_MOST_Z = 3.0  # cap of a bin's excess variation
+MOST_Z = 3.0  # cap on one bin's excess over noise, because its theta may vary
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +85,7 @@ class Statistics:
     @property
     def has_score(self) -> bool:
         """True unless the items have no score."""
-        return has_score(self.data.attrs)
+        return Roles.of(self.data.attrs).has_score
 
     @property
     def atoms(self) -> dict[float, int]:
@@ -119,7 +111,7 @@ class Statistics:
     @property
     def groups(self) -> tuple[str, ...]:
         """Sorted labels of the groups, of several columns those that occur, as ``"FR × phone"``."""
-        return self._label_codes[0] if group_roles(roles_of(self.data.attrs)) else ()
+        return self._label_codes[0] if Roles.of(self.data.attrs).groups else ()
 
     @cached_property
     def _label_codes(self) -> tuple[tuple[str, ...], Ints]:
@@ -135,7 +127,7 @@ class Statistics:
     @cached_property
     def _day_of(self) -> NDArray[np.datetime64]:
         """Day of each label; empty without dates."""
-        dated = "date" in roles_of(self.data.attrs)
+        dated = "date" in Roles.of(self.data.attrs)
         labels = self.data["label"].to_numpy().tolist() if dated else []
         return np.array(
             [label.partition(CROSS)[0] for label in labels], dtype="datetime64[D]"
@@ -313,17 +305,12 @@ class Statistics:
         3, so that a few do not hide many in which outcomes hardly vary.
         """
         refuse_weights(self, "leakage_z")
-        margin = self._outcome.margins[0]
-        table = self.cells(margin)
-        octaves = {**table, "cell": table["cell"] >> STEPS}
-        octaves = added(octaves, ("bin", "cell"), self._outcome.sums(margin))
-        known, *sums, _ = self._outcome.excess_squares(octaves, self.data)
-        excess, variance = (
-            np.bincount(octaves["bin"][known], x, self.bins) for x in sums
-        )
+        known = variation(self)
+        excess = np.bincount(known.bin, known.excess, self.bins)
+        variance = np.bincount(known.bin, known.variance, self.bins)
         informative = variance > 0
         z = excess[informative] / np.sqrt(variance[informative])
-        return float(np.minimum(z, _MOST_Z).sum() / np.sqrt(len(z))) if len(z) else 0.0
+        return float(np.minimum(z, MOST_Z).sum() / np.sqrt(len(z))) if len(z) else 0.0
 
     def __add__(self, other: "Statistics") -> "Statistics":
         """Statistics of the items of both; joint cells of only some items are dropped."""
@@ -378,6 +365,27 @@ class Statistics:
         return html_table("Statistics", of_statistics(self))
 
 
+class Variation(NamedTuple):
+    """Squared residuals of outcomes, less their noise, in bins and octaves of size."""
+
+    bin: Ints
+    octave: Ints
+    excess: Floats
+    variance: Floats
+    noise: Floats
+
+
+def variation(stats: Statistics) -> Variation:
+    """Return the variation of outcomes where it can be told from noise."""
+    outcome = OUTCOMES[stats.kind]
+    margin = outcome.margins[0]
+    cells = stats.cells(margin)
+    octaves = {**cells, "cell": cells["cell"] >> STEPS}
+    octaves = added(octaves, ("bin", "cell"), outcome.sums(margin))
+    known, *sums = outcome.excess_squares(octaves, stats.data)
+    return Variation(octaves["bin"][known], octaves["cell"][known], *sums)
+
+
 STATISTICS = A(Statistics, "statistics, from soc.summarize")
 
 
@@ -392,7 +400,7 @@ def refuse_weights(stats: Statistics, what: str) -> None:
 
 def undated(attrs: Mapping[Any, Any]) -> dict[str, Any]:
     """The attributes of statistics without a column of dates."""
-    roles = {role: name for role, name in roles_of(attrs).items() if role != "date"}
+    roles = {role: name for role, name in Roles.of(attrs).items() if role != "date"}
     return {**attrs, "roles": json.dumps(roles)}
 
 

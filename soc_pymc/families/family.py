@@ -46,6 +46,9 @@ class Family(Components):
         self.variance = formulas.variance
         self.curve_names: tuple[str, str] = self.prior.curve_names
 
+    def __reduce__(self) -> tuple[Any, ...]:  # copies are the family itself
+        return _family_named, (self.name,)
+
     # --- curves
 
     def to_parameters(self, location: Floats, dispersion: Floats) -> Pair:
@@ -215,3 +218,9 @@ class Family(Components):
         mean = self.mean(a, b)
         rise = mean * (1.0 - weighted) - cut * (1.0 - plain)
         return cut * plain - mean * weighted, rise
+
+
+def _family_named(name: str) -> Family:
+    from . import FAMILIES  # which has all families
+
+    return FAMILIES[name]

@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from .._lib.arrays import Floats, Ints
 from .._model.monotone import project_monotone
 from .._model.splines import Axis, spline_matrix
-from ..data.items import CROSS, MARK, grouping_dims
+from ..data.items import grouping_dims
+from ..data.roles import CROSS, MARK
 from ..families import family_of
 from ..families.family import Family
 from ..families.outcome import Outcome

@@ -17,7 +17,7 @@ from .._lib.errors import FitError
 from .._lib.files import read_saved, save_netcdf
 from .._lib.reprs import Rows, groups_row, html_table, lines, number, score_range, short
 from .._model.splines import Axis
-from ..data.items import has_score, is_label, roles_of
+from ..data.roles import Roles, bounds_of
 from ..families.priors import PRIORS, Prior, Spline
 from .curves import Curves
 from .deferred import with_recipes, without_recipes
@@ -248,7 +248,7 @@ def _fit_rows(fit: Fit) -> Rows:
         ("method", short(fit.method)),
         ("draws", f"{sizes['chain'] * sizes['draw']:,}{chains}"),
         ("items", items),
-        ("scores", score_range(bins) if has_score(fit.data.attrs) else "none"),
+        ("scores", score_range(bins) if Roles.of(fit.data.attrs).has_score else "none"),
         *groups_row(fit.groups),
         ("seconds", f"{fit.status.seconds:.1f}"),
     ]
@@ -268,10 +268,8 @@ FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
 
 def outcome_roles(attrs: Mapping[Any, Any]) -> dict[str, str]:
     """Columns of score and outcome, from the attributes of a fit or of statistics."""
-    names = roles_of(attrs)
-    return {
-        r: c for r, c in names.items() if r not in ("id", "fold") and not is_label(r)
-    }
+    names = Roles.of(attrs)
+    return {r: c for r, c in names.items() if bounds_of(r) and r != "fold"}
 
 
 def load_fit(path: str | os.PathLike[str]) -> Fit:

@@ -11,15 +11,8 @@ import soc_pymc as soc
 
 from .._lib.errors import FitError, StatisticsError
 from .._lib.files import check_target
-from ..data.items import (
-    ITEMS,
-    NO_SCORE,
-    Items,
-    arguments_of,
-    group_roles,
-    roles_of,
-    roles_of_groups,
-)
+from ..data.items import ITEMS, Items
+from ..data.roles import NO_SCORE, Roles
 from ..families import FAMILIES, OUTCOMES
 from ..families.outcome import Outcome
 from ..families.priors import Prior, Spline
@@ -64,8 +57,8 @@ def statistics_of(chosen: Chosen) -> Any:
 
 def items_of(chosen: Chosen, fitted: Fit | None = None) -> Items:
     """The items that the options describe; missing columns are those of a fit."""
-    known = roles_of(fitted.data.attrs) if fitted else {}
-    groups = group_roles(known) if fitted and fitted.groups else {}
+    known = Roles.of(fitted.data.attrs) if fitted else Roles()
+    groups = known.groups if fitted and fitted.groups else {}
     kind = _kind_of(chosen, known)
     roles = ["score", kind.observed, kind.size]
     if getattr(chosen, "score_only", False):
@@ -75,7 +68,9 @@ def items_of(chosen: Chosen, fitted: Fit | None = None) -> Items:
             )
         sized = getattr(chosen, kind.size) or (fitted and fitted.prior.exposure)
         roles = ["score", kind.size] if sized else ["score"]
-    names = {role: getattr(chosen, role) or known.get(role, "") for role in roles}
+    names = Roles(
+        {role: getattr(chosen, role) or known.get(role, "") for role in roles}
+    )
     if chosen.no_score:
         if chosen.score:
             raise StatisticsError(
@@ -90,12 +85,12 @@ def items_of(chosen: Chosen, fitted: Fit | None = None) -> Items:
         if name := getattr(chosen, role, None):
             names[role] = name
     source = chosen.items[0] if len(chosen.items) == 1 else chosen.items
-    return ITEMS[kind.kind](source, **arguments_of(names))
+    return ITEMS[kind.kind](source, **names.arguments)
 
 
 def groups_of(chosen: Chosen) -> dict[str, str]:
     """Columns of groups by role."""
-    return roles_of_groups(chosen.group or None)
+    return Roles.of_groups(chosen.group or None)
 
 
 def _kind_of(chosen: Chosen, known: Mapping[str, str]) -> Outcome:

@@ -14,14 +14,8 @@ from .._fit import fit
 from .._lib.arguments import PROBABILITY, numbers_of, shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
-from ..data.items import (
-    ITEMS,
-    Items,
-    arguments_of,
-    group_roles,
-    roles_of,
-    roles_of_groups,
-)
+from ..data.items import ITEMS, Items
+from ..data.roles import Roles
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
 from ..data.validation import scan
@@ -33,7 +27,7 @@ from ..fits.fit import Fit
 from ..fits.methods import Method
 from ..posterior.calibration import curves_of
 from ..posterior.extrapolation import warn_of_extrapolation
-from ..posterior.item_columns import columns_of, in_chunks
+from ..posterior.item_columns import arrays_of, in_chunks
 from ..posterior.items import item_posteriors
 from ..posterior.predictive import posterior_of
 
@@ -163,7 +157,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         labels = (
             {}
             if group is None
-            else roles_of_groups(_label_columns("group", group, scores))
+            else Roles.of_groups(_label_columns("group", group, scores))
         )
         if cluster is not None:
             (labels["cluster"],) = _label_columns("cluster", np.ravel(cluster), scores)
@@ -336,9 +330,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         groups = (
             {}
             if group is None
-            else roles_of_groups(_label_columns("group", group, score))
+            else Roles.of_groups(_label_columns("group", group, score))
         )
-        n = len(group_roles(roles_of(self.fit_.data.attrs)))
+        n = len(Roles.of(self.fit_.data.attrs).groups)
         if len(groups) != n and (groups or self.fit_.groups):
             remedy = f"give {n} as group=" if n else "leave out group="
             raise ItemsError(
@@ -349,7 +343,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     def _group_labels(self, groups: Mapping[str, Any]) -> dict[str, Any]:
         """Labels of groups as posteriors read them, if the fit has groups."""
         return (
-            dict(columns_of(groups, {n: n for n in groups})) if self.fit_.groups else {}
+            dict(arrays_of(groups, Roles(zip(groups, groups, strict=True))))
+            if self.fit_.groups
+            else {}
         )
 
     def _summaries(
@@ -407,8 +403,9 @@ def _as_items(
     import pyarrow as pa
 
     table = pa.table({**columns, **labels})
-    roles = {role: role for role in table.column_names}
-    items: Items = ITEMS[outcome.kind](table, **arguments_of(roles))
+    names = table.column_names
+    roles = Roles(zip(names, names, strict=True))
+    items: Items = ITEMS[outcome.kind](table, **roles.arguments)
     return items
 
 

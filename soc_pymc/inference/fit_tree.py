@@ -68,7 +68,7 @@ def tree_of_draws(
     }
     tree = xr.DataTree.from_dict({**groups, **contents})
     tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}
-    if not built.data.informs_variance:
+    if not built.pilot.data.informs_variance:
         tree.attrs["mean_only"] = 1
     return tree
 

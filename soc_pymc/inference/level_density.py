@@ -252,7 +252,7 @@ class LevelDensity:
         low = low.min(axis=0)
         high = high.max(axis=0)
         more = _FARTHER * (high - low)
-        data = self._built.data
+        data = self._built.pilot.data
         return NearRows(
             data, make_surrogates(data, low - more, high + more, _ERROR, _DEGREES)
         )

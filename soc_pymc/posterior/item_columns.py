@@ -13,20 +13,11 @@ from .._lib.arrays import Floats
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import is_shown, parts, phase
 from .._lib.threads import ordered_map
-from ..data.formulas import near_whole
-from ..data.items import (
-    CROSS,
-    MARK,
-    Items,
-    check_outcomes,
-    group_roles,
-    has_score,
-    is_group,
-    roles_of,
-)
+from ..data.items import Items, check_outcomes
+from ..data.roles import MARK, Roles, columns_of
 from ..data.sources import arrow_table
 from ..data.statistics import Statistics
-from ..data.validation import bounds_of, check_types, scan
+from ..data.validation import check_types, scan
 from ..families import OUTCOMES
 from ..families.family import Family
 from ..families.outcome import Outcome
@@ -104,7 +95,7 @@ def in_chunks(
 
 def posterior_roles(
     curves: Curves, items: Items, check: Rule = check_outcomes
-) -> dict[str, str]:
+) -> Roles:
     """Columns of score, outcome, size and the fit's groups, in this order, of checked items."""
     check(items, "items")
     roles = items.roles
@@ -117,7 +108,7 @@ def posterior_roles(
         raise ItemsError(
             f"the fit's items have {fitted}, these items have {present}: {remedy}"
         )
-    if items.score is None and has_score(curves.attrs):
+    if items.score is None and Roles.of(curves.attrs).has_score:
         raise ItemsError(
             "the fit's items have a score, and these have none: give them score="
         )
@@ -125,17 +116,15 @@ def posterior_roles(
     if curves.groups:
         remedy = "the items name no column of groups: give them group="
         _check_groupings(curves, roles, remedy, ItemsError)
-        names += group_roles(roles)
-    return {role: roles[role] for role in names}
+        names += roles.groups
+    return roles.only(*names)
 
 
 def _check_groupings(
-    curves: Curves, roles: Mapping[str, str], remedy: str, error: type[Exception]
+    curves: Curves, roles: Roles, remedy: str, error: type[Exception]
 ) -> None:
     """Refuse other columns of groups than the fit's."""
-    known, columns = (
-        tuple(group_roles(r).values()) for r in (roles_of(curves.attrs), roles)
-    )
+    known, columns = (tuple(r.groups.values()) for r in (Roles.of(curves.attrs), roles))
     if not columns:
         raise error(
             f"the fit has curves for each of {len(curves.groups):,} groups, and {remedy}"
@@ -149,34 +138,18 @@ def _check_groupings(
         )
 
 
-def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:
+def arrays_of(table: Any, roles: Roles) -> Columns:
     """Columns of an Arrow table by role: read-only float64, and joined labels, None for null."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    columns = {}
-    if levels := [
-        table[name].cast(pa.string()) for name in group_roles(roles).values()
-    ]:
-        labels = pc.binary_join_element_wise(*levels, CROSS)
-        columns["group"] = labels.to_pandas().to_numpy(dtype=object)
-    for role, name in roles.items():
-        if not is_group(role):
-            numbers = np.asarray(
-                table[name].cast(pa.float64(), safe=False)
-            )  # null becomes NaN
-            rule = bounds_of(role)
-            columns[role] = near_whole(numbers) if rule and rule.whole else numbers
-            columns[
-                role
-            ].flags.writeable = False  # as Arrow's arrays are, for one compilation
+    columns = columns_of(table, roles)
+    if "group" in columns:
+        columns["group"] = columns["group"].to_pandas().to_numpy(dtype=object)
     return columns
 
 
 def frame_columns(curves: Curves, items: Items) -> Columns:
     """Columns of valid items in a pandas table for a fit."""
     roles = posterior_roles(curves, items)
-    return columns_of(arrow_table(items.source, list(roles.values())), roles)
+    return arrays_of(arrow_table(items.source, list(roles.values())), roles)
 
 
 def read_items(
@@ -190,7 +163,7 @@ def read_items(
             items.source, list(dict.fromkeys([*read.roles.values(), *by]))
         )
         check_types(read, table)
-        columns = dict(columns_of(table, read.roles))
+        columns = dict(arrays_of(table, read.roles))
         refuse_invalid(columns, read)
     if not curves.groups:
         columns.pop("group", None)
@@ -201,7 +174,7 @@ def read_items(
 def refuse_invalid(columns: Columns, items: Items) -> None:
     """Refuse items, or a batch of them, if some are not valid or there are none."""
     outcome = OUTCOMES[items.kind]
-    crossings = max(len(group_roles(items.roles)) - 1, 0)
+    crossings = max(len(items.roles.groups) - 1, 0)
     y, size = own_outcomes(outcome, {"score": columns["score"]})
     y = columns.get(outcome.observed, y)
     size = columns.get(outcome.size, size)
@@ -229,4 +202,4 @@ def check_statistics(curves: Curves, stats: Statistics) -> None:
         )
     if curves.groups:
         remedy = "the statistics have none: summarize the items with group="
-        _check_groupings(curves, roles_of(stats.data.attrs), remedy, StatisticsError)
+        _check_groupings(curves, Roles.of(stats.data.attrs), remedy, StatisticsError)

@@ -26,13 +26,14 @@ from .._lib.files import replacing
 from .._lib.progress import Phase, is_shown, phase
 from .._lib.threads import one_blas_thread, ordered_map
 from ..data import sources
-from ..data.items import NO_SCORE, Items, check_items
+from ..data.items import Items, check_items
+from ..data.roles import NO_SCORE
 from ..data.validation import check_types
 from ..fits.fit import Fit
 from ..prior_table import quantile_name
 from .averages import scorer
 from .extrapolation import Extrapolation
-from .item_columns import Scorer, columns_of, posterior_roles, refuse_invalid
+from .item_columns import Scorer, arrays_of, posterior_roles, refuse_invalid
 from .predictive import posterior_of
 from .prior_build import digest_of
 from .weights import P_ZERO
@@ -266,7 +267,7 @@ class _Scoring:
         import pyarrow as pa
 
         def scored(batch: Any) -> Any:
-            columns = columns_of(batch, self.items.roles)
+            columns = arrays_of(batch, self.items.roles)
             refuse_invalid(columns, self.items)
             added = [pa.array(row) for row in self.score(columns)]
             with self.lock:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import FitError
-from ..data.items import ONE_SCORE, has_score
+from ..data.roles import ONE_SCORE, Roles
 from ..families.priors import COMPONENTS
 from ..families.rows import MEAN_ONLY
 from ..families.scales import RANK
@@ -111,7 +111,9 @@ def _meta(curves: Curves, edges: Floats, sizes: Floats) -> dict[str, Any]:
         "mixture": bool(curves.prior.gridded),
         "zero": bool(curves.prior.zero),
         "axis": {"scale": axis.scale, "low": low, "high": high, **ranks},
-        "score": None if has_score(curves.attrs) else ONE_SCORE,  # of all items
+        "score": None
+        if Roles.of(curves.attrs).has_score
+        else ONE_SCORE,  # of all items
         "edges": edges.tolist(),
         "score_edges": axis.inverse(edges).tolist(),
         "atoms": list(curves.atoms),

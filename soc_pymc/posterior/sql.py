@@ -18,18 +18,8 @@ from .._lib.arguments import A, names_of, shown
 from .._lib.errors import ItemsError
 from ..data.engines import with_bins
 from ..data.formulas import exact
-from ..data.items import (
-    ANY_ITEMS,
-    CROSS,
-    ITEMS,
-    NO_SCORE,
-    ONE_SCORE,
-    Items,
-    arguments_of,
-    group_roles,
-    roles_of,
-    roles_of_groups,
-)
+from ..data.items import ANY_ITEMS, ITEMS, Items
+from ..data.roles import CROSS, NO_SCORE, ONE_SCORE, Roles
 from ..data.sources import kind_of
 from ..data.validation import numbers
 from ..families import family_of
@@ -167,7 +157,7 @@ def posterior_sql(
     if not (isinstance(dialect, str) and dialect.strip()):
         raise ItemsError(f"dialect={shown(dialect)} must be a name, as str")
     outcome = family_of(fit.prior).outcome
-    known = roles_of(fit.data.attrs)
+    known = Roles.of(fit.data.attrs)
     arguments = {"score": score, "count": count, "exposure": exposure, "value": value}
     arguments |= {"noise_sd": noise_sd, "successes": successes, "trials": trials}
     named = {role: column for role, column in arguments.items() if column is not None}
@@ -183,14 +173,14 @@ def posterior_sql(
             "group= is for fits with curves for each group: this one has none"
         )
     if fit.groups:
-        by_role |= group_roles(known) if group is None else roles_of_groups(group)
-    items = ITEMS[outcome.kind](table, **arguments_of(by_role))
+        by_role |= known.groups if group is None else Roles.of_groups(group)
+    items = ITEMS[outcome.kind](table, **Roles(by_role).arguments)
     roles = posterior_roles(fit.curves, items)
     users = [c for c in dict.fromkeys([*roles.values(), *columns]) if c != NO_SCORE]
     _check_columns(users, roles, _new_columns(fit, quantiles))
     # decimals, so that the cast to float64 is always written
     kinds = dict.fromkeys(users, "decimal") | dict.fromkeys(
-        group_roles(roles).values(), "string"
+        roles.groups.values(), "string"
     )
     nodes = _small_table(**described(fit.curves)[1])
     source = ibis.table(kinds, name="soc_table")
@@ -328,7 +318,7 @@ def _small_table(**columns: NDArray[Any]) -> Any:
 def _expression(
     fit: Fit,
     table: Any,
-    roles: Mapping[str, str],
+    roles: Roles,
     levels: Sequence[float],
     nodes: Any,
     engine: str,
@@ -359,7 +349,7 @@ def _expression(
     return joined.select(*table.columns, **new)
 
 
-def _with_keys(sheet: _Sheet, fit: Fit, roles: Mapping[str, str]) -> Any:
+def _with_keys(sheet: _Sheet, fit: Fit, roles: Roles) -> Any:
     """Score, outcome and size as floats, harmless ones if any is bad; the group's code."""
     import ibis
 
@@ -384,9 +374,7 @@ def _with_keys(sheet: _Sheet, fit: Fit, roles: Mapping[str, str]) -> Any:
     if rule.conflict is not None:
         good &= ~rule.conflict(y, n)
     if fit.groups:
-        labels = [
-            table[column].cast("string") for column in group_roles(roles).values()
-        ]
+        labels = [table[column].cast("string") for column in roles.groups.values()]
         label = reduce(lambda left, right: left + CROSS + right, labels)
         known = np.array(fit.groups, dtype=object)
         codes = _small_table(soc_label=known, soc_code=np.arange(len(known)))

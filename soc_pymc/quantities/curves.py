@@ -22,7 +22,8 @@ from ..checks.observations import (
     totals_without_folds,
 )
 from ..checks.pit import ALL, equal_parts
-from ..data.items import Items, roles_of
+from ..data.items import Items
+from ..data.roles import Roles
 from ..data.statistics import STATISTICS, Statistics
 from ..fits.curves import Curves
 from ..fits.fit import FIT, Fit, outcome_roles
@@ -455,7 +456,7 @@ def statistics_of(
     bins = _MIXED_BINS if mixed else None
     items = replace(items, cluster=None)
     stats = totals_without_folds(items, bins=bins, joint=mixed, progress=progress)
-    roles = roles_of(stats.data.attrs) | outcome_roles(curves.attrs)
+    roles = Roles.of(stats.data.attrs) | outcome_roles(curves.attrs)
     return Statistics(stats.data.assign_attrs(roles=json.dumps(roles)))
 
 
