@@ -89,6 +89,11 @@ class Constant(Spline):
     level : tuple[float, float] or None
         As in `Spline`.
 
+    Raises
+    ------
+    FitError
+        If a term is not what it must be.
+
     Examples
     --------
     >>> Gamma(variance=Constant()).variance.knots
@@ -233,6 +238,11 @@ class Normal(_Single):
     atoms : bool
         As in `Gamma`.
 
+    Raises
+    ------
+    FitError
+        If a term is not what it must be.
+
     Examples
     --------
     >>> Normal().mean.scale
@@ -270,6 +280,11 @@ class Beta(_Single):
         As in `Gamma`.
     atoms : bool
         As in `Gamma`.
+
+    Raises
+    ------
+    FitError
+        If a term is not what it must be.
 
     Examples
     --------
@@ -361,6 +376,11 @@ class NormalMixture(_Mixture, Normal):
     drift : float
         As in `GammaMixture`.
 
+    Raises
+    ------
+    FitError
+        If a term is not what it must be, or a number is out of range.
+
     Examples
     --------
     >>> NormalMixture().mean.scale
@@ -398,6 +418,11 @@ class BetaMixture(_Mixture, Beta):
         As in `GammaMixture`.
     drift : float
         As in `GammaMixture`.
+
+    Raises
+    ------
+    FitError
+        If a term is not what it must be, or a number is out of range.
 
     Examples
     --------
