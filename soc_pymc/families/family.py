@@ -47,6 +47,9 @@ class Family(Components):
         self.variance = formulas.variance
         self.curves: tuple[str, str] = self.prior.curve_names
 
+    def __reduce__(self) -> tuple[Any, ...]:  # copies are the family itself
+        return _family_named, (self.name,)
+
     # --- curves
 
     def to_parameters(self, location: Floats, dispersion: Floats) -> Pair:
@@ -226,3 +229,9 @@ class Family(Components):
         mean = self.mean(a, b)
         rise = mean * (1.0 - weighted) - cut * (1.0 - plain)
         return np.where(above, cut * plain - mean * weighted, rise)
+
+
+def _family_named(name: str) -> Family:
+    from . import FAMILIES  # which has all families
+
+    return FAMILIES[name]
