@@ -26,16 +26,15 @@ from .checks.pit import (
     slice_pits,
     with_p_values,
 )
-from .data.binning import added
 from .data.items import Items, check_outcomes
 from .data.roles import Roles, is_group
 from .data.sources import batches
-from .data.statistics import Statistics
+from .data.statistics import MOST_Z, Statistics, variation
 from .data.summaries import summarize
 from .data.validation import scan
 from .families import OUTCOMES
 from .families.outcome import Outcome
-from .families.scales import LINEAR, LOG, STEPS
+from .families.scales import LINEAR, LOG
 from .fits.fit import Fit, named_fits
 from .posterior.averages import further_cdf_interval, scorer
 from .posterior.extrapolation import warn_of_extrapolation
@@ -50,7 +49,6 @@ _EXPOSED = (
 )
 _KNOTS = 6  # knots of the spline, at weighted quantiles of the scores
 _RIDGE = 0.01  # precision of the spline's coefficients, so that they exist without events too
-_MOST_Z = 3.0  # cap on one bin's excess over noise, because its theta may vary
 _LEVEL = 0.05  # chance of a false alarm
 _TOLERANCE = 0.05  # share of out-of-fold gain that training on more items may bring
 _FINDINGS = {
@@ -454,26 +452,21 @@ Evidence = tuple[float, float, float]  # a value, its z, large where scores leak
 
 def _from_outcomes(data: Items | Statistics) -> Evidence:
     """Return the least variation by octave of exposure or noise sd; z with its sign turned."""
-    statistics = data
-    outcome = OUTCOMES[data.kind]
-    if not isinstance(statistics, Statistics):
-        statistics = summarize(statistics, folds=0, on_leakage="ignore", progress=False)
-    margin = outcome.margins[0]
-    cells = statistics.cells(margin)
-    octaves = {**cells, "cell": cells["cell"] >> STEPS}
-    groups = added(octaves, ("bin", "cell"), outcome.sums(margin))
-    known, excess, variance, noise = outcome.excess_squares(groups, statistics.data)
-    if not len(excess):
+    stats = data
+    if not isinstance(stats, Statistics):
+        stats = summarize(stats, folds=0, on_leakage="ignore", progress=False)
+    known = variation(stats)
+    if not len(known.bin):
         return np.nan, 0.0, 1.0
-    # one bin whose theta varies must not hide many in which outcomes hardly do
-    capped = np.minimum(excess, _MOST_Z * np.sqrt(variance))
-    _, octave = np.unique(groups["cell"][known], return_inverse=True)
-    total, spread, scale = (np.bincount(octave, x) for x in (capped, variance, noise))
-    z = total / np.sqrt(spread)
+    capped = np.minimum(known.excess, MOST_Z * np.sqrt(known.variance))
+    _, octave = np.unique(known.octave, return_inverse=True)
+    excess = np.bincount(octave, capped)
+    noise = np.bincount(octave, known.noise)
+    z = excess / np.sqrt(np.bincount(octave, known.variance))
     least = int(z.argmin())
     p = min(1.0, len(z) * float(special.ndtr(z[least])))
     # single trials that all came out alike have no noise
-    effect = 1.0 + float(total[least] / scale[least]) if scale[least] > 0 else 1.0
+    effect = 1.0 + float(excess[least] / noise[least]) if noise[least] > 0 else 1.0
     return effect, -float(z[least]), p
 
 

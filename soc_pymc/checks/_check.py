@@ -221,7 +221,9 @@ def checks_of(
             columns = sample.columns, chosen, ends[:, chosen]
             thinned = posterior_under(posterior.curves.thin(_DRAWS))
             groups |= _arviz_groups(thinned, *columns, rngs[1], exact_draws)
-        if exact_draws and (same_items or not other_total(fit, observed)):
+        if exact_draws and (
+            same_items or not other_total(fit, observed.columns, observed.n)
+        ):
             values = groups["loo_pit"][posterior.outcome.observed].to_numpy()
             rows.append(pit.loo_pit_finding(values, where))
     if not fit.one_draw:
