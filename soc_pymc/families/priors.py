@@ -17,7 +17,6 @@ from .._lib.arguments import (
 from .._lib.errors import FitError
 from .scales import RANK, SCALES
 
-COMPONENTS = ("weight", "component_place", "component_sd")
 """Variables of five-step mixtures by bin and component; places are relative to the mean's curve."""
 
 _MOST_KNOTS = 10_000
