@@ -138,6 +138,11 @@ def drift(
     StatisticsError, FitError
         If there are no two days, or `fit` has other columns or a single draw.
 
+    References
+    ----------
+    .. [1] Rauch, Tung and Striebel (1965), Maximum likelihood estimates of linear dynamic
+       systems, AIAA Journal 3, 1445-1450.
+
     Examples
     --------
     >>> import pandas as pd
