@@ -110,11 +110,11 @@ def rows_of(
         most_bins = MOST_BINS if by_size or grouped else stats.bins
     at_atoms = stats.atom_bins if atoms else np.empty(0, dtype=np.int64)
     place_of = _places(stats, most_bins, at_atoms)
-    size_cell = family.rows.size_cell if by_size else ""
+    size_cell = family.outcome.size_cell if by_size else ""
     no_cells = np.empty(0, dtype=np.int64)
     keys = Keys(grouped, size_cell, place_of, no_cells)
     rows = _rows(stats, family, keys, at_atoms)
-    names = ("joint",) if by_size else ("part", *family.rows.margins)
+    names = ("joint",) if by_size else ("part", *family.outcome.margins)
     cells = {name: cells_of(stats, rows, name) for name in names}
     if place_of[-1] + 1 < stats.bins:  # bins are merged
         cells |= {name: pooled(cells[name]) for name in names if name != "part"}
@@ -185,7 +185,7 @@ def _common_sizes(cell: Ints, log_size: Floats, n: Floats) -> pd.DataFrame:
 def sizes_vary(stats: Statistics, family: Family) -> bool:
     """Return True if items that say something of theta have sizes of several classes."""
     table = stats.table("joint")
-    cell = table[family.rows.size_cell]
+    cell = table[family.outcome.size_cell]
     informative = (table["n"] > 0) & (cell != ZERO_EXPOSURE)
     return bool(np.ptp(cell[informative] >> CLASS))
 

@@ -59,6 +59,11 @@ def report(
     progress : bool or None
         Whether to show progress.
 
+    Returns
+    -------
+    pathlib.Path
+        The file.
+
     Raises
     ------
     FitError, ItemsError

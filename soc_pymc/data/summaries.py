@@ -89,6 +89,11 @@ def summarize(
     progress : bool or None
         True shows the progress of long work.
 
+    Returns
+    -------
+    Statistics
+        Sums by bin, group and fold, which add up.
+
     Raises
     ------
     ItemsError

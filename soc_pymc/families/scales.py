@@ -32,9 +32,8 @@ class Scale:
     position: Callable[[Any], Any]  # positions of an array of scores
     score: Callable[[Any], Any]  # scores at an array of positions
     formula: Callable[[Any, Any], Any]  # position in operators, given a function log
-    suffix: (
-        str  # suffix of columns that sum positions: "sum_{suffix}" and "sum_{suffix}2"
-    )
+    # suffix of columns that sum positions: "sum_{suffix}" and "sum_{suffix}2"
+    suffix: str
     width: str  # column of a fit's bins with the sd of positions
 
     @property
@@ -119,9 +118,8 @@ class Cell(NamedTuple):
 
 LARGEST_COUNT = 2.0**53 - 1.0  # exact in float64, and no larger number is rounded to it
 LARGEST = 1e90  # score or exposure: third powers, times a count, must stay finite
-LARGEST_VALUE = (
-    1e35  # value or noise sd: y^2 s^6, summed over all items, must stay finite
-)
+# value or noise sd: y^2 s^6, summed over all items, must stay finite
+LARGEST_VALUE = 1e35
 LEAST_SD = 1e-35  # noise sd: y^2 s^6 must not vanish for y of at least this size
 
 

@@ -50,7 +50,7 @@ def tree_of_draws(
     posterior = groups["posterior"]
     pilot = built.pilot
     if monotone:
-        posterior = _monotone(posterior, built.family.curves[0])
+        posterior = _monotone(posterior, built.family.curve_names[0])
     if len(pilot.groupings) > 1:  # their combinations
         posterior = posterior.assign_coords(group=list(pilot.labels))
     axes = [curve.axis for curve in pilot.curves]

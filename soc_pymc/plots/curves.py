@@ -77,18 +77,27 @@ def plot_curves(
 
     Parameters
     ----------
-    fit, prob, simultaneous
-        The fit; probability of the bands at each score (dark), and whether to add those that hold
-        whole curves (light). A fit with a single draw has none.
-    axes, group
-        Two axes, of a figure with a layout such as "constrained"; None makes a figure. Label of a
-        group (of crossed groups a tuple), or up to seven in a list: a line and a pointwise band for
-        each; None draws the shared curve.
+    fit : Fit
+        The fit.
+    prob : float
+        Probability of the bands at each score (dark). A fit with a single draw has none.
+    simultaneous : bool
+        Whether to add bands that hold whole curves (light).
+    axes : Sequence[Axes] or numpy.ndarray of shape (2,), or None
+        Two axes, of a figure with a layout such as "constrained"; None makes a figure.
+    group : str, tuple, list of these or None
+        Label of a group (of crossed groups a tuple), or up to seven in a list: a line and a
+        pointwise band for each; None draws the shared curve.
 
     Returns
     -------
     numpy.ndarray
         The two axes.
+
+    Raises
+    ------
+    FitError
+        If an argument is not valid, or there are no such groups.
 
     Examples
     --------
@@ -273,11 +282,24 @@ def plot_prior(
 
     Parameters
     ----------
-    fit, score
-        The fit, and up to seven scores; None takes those below which 5, 25, 50, 75 and 95% lie.
-    exposure, ax
-        Exposure (noise sd) of the prior of a fit with a term in it, else None. Axes to draw in;
-        None makes a figure.
+    fit : Fit
+        The fit.
+    score : array_like, shape (k,), or None
+        Up to seven scores; None takes those below which 5, 25, 50, 75 and 95% lie.
+    exposure : float or None
+        Exposure (noise sd) of the prior of a fit with a term in it.
+    ax : Axes or None
+        Axes to draw in; None makes a figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    FitError
+        If an argument is not valid, or the fit has no term in exposure.
 
     Examples
     --------
@@ -361,13 +383,22 @@ def plot_prior_predictive(
 
     Parameters
     ----------
-    result, lines, axes
-        From `soc.prior_predictive`; number of thin lines; and two axes, None makes a figure.
+    result : xarray.DataTree
+        From `soc.prior_predictive`.
+    lines : int
+        Number of thin lines.
+    axes : Sequence[Axes] or numpy.ndarray of shape (2,), or None
+        Two axes; None makes a figure.
 
     Returns
     -------
     numpy.ndarray
         The two axes.
+
+    Raises
+    ------
+    FitError
+        If `result` is something else, or there are not two axes.
 
     Examples
     --------
