@@ -10,7 +10,7 @@ import xarray as xr
 from scipy import optimize, special
 
 from ._lib.arguments import PROBABILITY, SEED, A, Whole
-from ._lib.arrays import Floats
+from ._lib.arrays import Floats, equal_parts
 from ._lib.errors import FitError, ItemsError
 from ._lib.progress import phase
 from .checks.comparison import cross_validate, warn_of_clusters
@@ -20,22 +20,20 @@ from .checks.pit import (
     ALL,
     LEAST,
     Slice,
-    equal_parts,
     large_sizes,
     pit_findings,
     slice_pits,
     with_p_values,
 )
-from .data.binning import added
 from .data.items import Items, check_outcomes
 from .data.roles import Roles, is_group
 from .data.sources import batches
-from .data.statistics import Statistics
+from .data.statistics import MOST_Z, Statistics, variation
 from .data.summaries import summarize
 from .data.validation import scan
 from .families import OUTCOMES
 from .families.outcome import Outcome
-from .families.scales import LINEAR, LOG, STEPS
+from .families.scales import LINEAR, LOG
 from .fits.fit import Fit, named_fits
 from .posterior.averages import further_cdf_interval, scorer
 from .posterior.extrapolation import warn_of_extrapolation
@@ -50,7 +48,6 @@ _EXPOSED = (
 )
 _KNOTS = 6  # knots of the spline, at weighted quantiles of the scores
 _RIDGE = 0.01  # precision of the spline's coefficients, so that they exist without events too
-_MOST_Z = 3.0  # cap on one bin's excess over noise, because its theta may vary
 _LEVEL = 0.05  # chance of a false alarm
 _TOLERANCE = 0.05  # share of out-of-fold gain that training on more items may bring
 _FINDINGS = {
@@ -82,8 +79,12 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
 
     Parameters
     ----------
-    items, fraction, seed
-        Items, which are read into memory; the share that is held out, between 0 and 1; and a seed.
+    items : PoissonItems, NormalItems or BinomialItems
+        Items, which are read into memory.
+    fraction : float
+        The share that is held out, between 0 and 1.
+    seed : int
+        Seed of random numbers.
 
     Returns
     -------
@@ -94,6 +95,11 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     ------
     ItemsError, FitError
         If the items are not valid, or `fraction` is not between 0 and 1.
+
+    References
+    ----------
+    .. [1] Neufeld, Dharamshi, Gao and Witten (2024), Data thinning for convolution-closed
+       distributions, Journal of Machine Learning Research 25.
 
     Examples
     --------
@@ -155,11 +161,16 @@ def held_out(
 
     Parameters
     ----------
-    fits, split
-        A fit to statistics of ``split.train``, or several by name; and what `split_items` returned.
-    bins, seed, progress
-        Bins of the score, with equal numbers of items; seed of the randomised PIT; and whether to
-        show progress.
+    fits : Fit or Mapping[str, Fit]
+        A fit to statistics of ``split.train``, or several by name.
+    split : Split
+        What `split_items` returned.
+    bins : int
+        Bins of the score, with equal numbers of items.
+    seed : int
+        Seed of the randomised PIT.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
@@ -176,6 +187,13 @@ def held_out(
     ItemsError, FitError
         If the two parts do not have the same rows, or are not of the fits' kind. An `ItemsWarning`
         says if scores lie far outside of those that a fit saw, or items have clusters.
+
+    References
+    ----------
+    .. [1] Muralidharan and Najmi (2015), Second order calibration: a simple way to get
+       approximate posteriors.
+    .. [2] Czado, Gneiting and Held (2009), Predictive model assessment for count data, Biometrics
+       65, 1254-1261.
 
     Examples
     --------
@@ -373,13 +391,16 @@ def leakage(
 
     Parameters
     ----------
-    items
+    items : PoissonItems, NormalItems, BinomialItems or Statistics
         The items, or statistics of them where nothing else is given. Outcomes given an honest score
         vary at least by their noise, which shows heavy leaks only.
-    fresh, out_of_fold
+    fresh : PoissonItems, NormalItems or BinomialItems or None
         The same rows in the same order, with the same scores and outcomes seen later (not those of
-        `split_items`); and with scores of the same model that has not seen them, compared after a
-        straight-line calibration (not for a model that knows items by their earlier outcomes).
+        `split_items`).
+    out_of_fold : PoissonItems, NormalItems or BinomialItems or None
+        The same rows in the same order, with scores of the same model that has not seen them,
+        compared after a straight-line calibration (not for a model that knows items by their
+        earlier outcomes).
 
     Returns
     -------
@@ -454,26 +475,21 @@ Evidence = tuple[float, float, float]  # a value, its z, large where scores leak
 
 def _from_outcomes(data: Items | Statistics) -> Evidence:
     """Return the least variation by octave of exposure or noise sd; z with its sign turned."""
-    statistics = data
-    outcome = OUTCOMES[data.kind]
-    if not isinstance(statistics, Statistics):
-        statistics = summarize(statistics, folds=0, on_leakage="ignore", progress=False)
-    margin = outcome.margins[0]
-    cells = statistics.cells(margin)
-    octaves = {**cells, "cell": cells["cell"] >> STEPS}
-    groups = added(octaves, ("bin", "cell"), outcome.sums(margin))
-    known, excess, variance, noise = outcome.excess_squares(groups, statistics.data)
-    if not len(excess):
+    stats = data
+    if not isinstance(stats, Statistics):
+        stats = summarize(stats, folds=0, on_leakage="ignore", progress=False)
+    known = variation(stats)
+    if not len(known.bin):
         return np.nan, 0.0, 1.0
-    # one bin whose theta varies must not hide many in which outcomes hardly do
-    capped = np.minimum(excess, _MOST_Z * np.sqrt(variance))
-    _, octave = np.unique(groups["cell"][known], return_inverse=True)
-    total, spread, scale = (np.bincount(octave, x) for x in (capped, variance, noise))
-    z = total / np.sqrt(spread)
+    capped = np.minimum(known.excess, MOST_Z * np.sqrt(known.variance))
+    _, octave = np.unique(known.octave, return_inverse=True)
+    excess = np.bincount(octave, capped)
+    noise = np.bincount(octave, known.noise)
+    z = excess / np.sqrt(np.bincount(octave, known.variance))
     least = int(z.argmin())
     p = min(1.0, len(z) * float(special.ndtr(z[least])))
     # single trials that all came out alike have no noise
-    effect = 1.0 + float(total[least] / scale[least]) if scale[least] > 0 else 1.0
+    effect = 1.0 + float(excess[least] / noise[least]) if noise[least] > 0 else 1.0
     return effect, -float(z[least]), p
 
 

@@ -94,7 +94,7 @@ def best_tau(scale: float, precision: Floats, pull: Floats) -> float:
     return float(half_normal_scale(position, scale))
 
 
-def solved(matrix: Floats, right: Floats) -> Floats:
+def solve_scaled(matrix: Floats, right: Floats) -> Floats:
     """Solution for a positive definite matrix of coefficients in any units."""
     unit = np.sqrt(np.diagonal(matrix))
     rows = unit if right.ndim == 1 else unit[:, None]
@@ -110,7 +110,7 @@ def _integrated(
     integrated = slice(size, len(slope))
     remaining = slice(size)
     block = information[integrated, integrated] + np.diag(precision[integrated])
-    response = solved(block, information[integrated, remaining])
+    response = solve_scaled(block, information[integrated, remaining])
     right = slope[integrated] - precision[integrated] * deviation[integrated]
     reduced = (
         information[remaining, remaining]
@@ -119,7 +119,7 @@ def _integrated(
     return reduced, slope[remaining] - response.T @ right
 
 
-def summary(
+def laplace_of(
     design: Design, state: State, slope: Floats, information: Floats
 ) -> Laplace:
     """Coordinates from the log marginal's slope and information in all coefficients."""
@@ -128,10 +128,10 @@ def summary(
     ends = [0, *design.ends.tolist()]
     lines = slice(ends[-1], None)
     line_information = information[lines, lines] + np.diag(precision[lines])
-    shift = solved(line_information, information[lines, : ends[-1]])
+    shift = solve_scaled(line_information, information[lines, : ends[-1]])
     upper = linalg.cholesky(line_information)
     root = linalg.solve_triangular(upper, np.eye(len(upper)))
-    known: list[Any] = []  # of the blocks, the last one first
+    known: list[tuple[Floats, ...]] = []  # of the blocks
     for start, end in reversed(list(pairwise(ends))):
         information, slope = _integrated(information, slope, precision, x - mean, end)
         value, rotation = _diagonalised(information[start:end, start:end])

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,8 +73,6 @@ class MixtureCells:
     atom: NDArray[np.float32] = field(
         default_factory=lambda: np.empty(0, dtype=np.float32)
     )
-
-    informs_variance: ClassVar[bool] = True  # other data are refused before
 
     @property
     def arrays(self) -> tuple[NDArray[Any], ...]:

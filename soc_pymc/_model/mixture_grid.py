@@ -118,7 +118,7 @@ class Mixture(Target):
             value, [whole.T @ slope.ravel()], [floored(expected, observed)]
         )
 
-    def excess(self, steps: Sequence[Floats]) -> float:
+    def relative_length(self, steps: Sequence[Floats]) -> float:
         """Step of the predictors relative to the largest allowed."""
         moved = self.predictors(steps[0])
         moved[:, 0] /= self.rows.base.spread
@@ -231,7 +231,7 @@ def _weight_priors(
     elif prior.mixture:
         priors["narrow"] = *_NARROW, prior.drift
     if prior.mixture:
-        wiggles = _functions(z, prior.functions, narrow=not family.has_path)
+        wiggles = _weight_functions(z, prior.functions, narrow=not family.has_path)
         for k in range(3, 3 + wiggles.shape[1] - (not family.has_path)):
             priors[f"z{k}"] = 0.0, prior.shape, prior.drift
     if prior.zero:
@@ -297,7 +297,7 @@ def _mixture(
     return Mixture(states, wider, rows, functions, (design,), columns, outputs, cells)
 
 
-def _functions(z: Floats, number: int, *, narrow: bool) -> Floats:
+def _weight_functions(z: Floats, number: int, *, narrow: bool) -> Floats:
     """Functions of z that do not change mean and variance to first order: (R, F)."""
     centre = z[np.abs(z) <= _CENTRE]
     over = make_basis(centre, np.exp(-0.5 * (centre / _CENTRE_SD) ** 2), number)

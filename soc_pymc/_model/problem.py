@@ -1,11 +1,13 @@
 """Building of the model's parts from a prior and statistics."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
+from numpy.typing import ArrayLike
 
 from .._lib.arguments import A
 from .._lib.arrays import Floats
@@ -15,7 +17,7 @@ from ..data.statistics import STATISTICS, Statistics
 from ..families import FAMILIES, family_of_kind
 from ..families.family import Family
 from ..families.priors import Prior
-from .coordinates import Coefficients, Coordinates, Space
+from .coordinates import Coefficients, Coordinates, Labels, Space
 from .mixture_grid import Mixture, place_mixture
 from .pilot import Pilot, find_pilot
 from .rows import rows_of
@@ -32,14 +34,25 @@ class Problem:
     family: Family
     pilot: Pilot
     coordinates: Coordinates
-    observed: str  # name of the observed variable
-    totals: Floats  # its values, by row of the likelihood
-    mixture: Mixture | None
-    data: Any  # of the likelihood's rows: `RowSums` or `MixtureCells`
+    totals: Floats  # values of the observed variable, by row of the likelihood
     score: Floats  # at the centre of each of these rows
-    predictors: tuple[str, ...]  # inputs of the likelihood, by row
-    no_minibatches: str  # reason why they are not possible, if so
+    mixture: Mixture | None = None
     extended: "pm.Model | None" = None  # the model in PyMC with terms that a user added
+
+    @property
+    def observed(self) -> str:
+        """Name of the observed variable."""
+        return self.family.outcome.observed
+
+    @property
+    def no_minibatches(self) -> str:
+        """Reason why bins cannot be taken in minibatches; empty if they can."""
+        if self.mixture:
+            merged = "a mixture, or with zero=True, where bins are merged"
+            return f"VI(batch=) does not apply to {merged}: leave it out"
+        if self.pilot.levels:
+            return "groups cannot be fitted in minibatches: leave VI(batch=) out"
+        return ""
 
     @cached_property
     def model(self) -> "pm.Model":
@@ -63,10 +76,10 @@ def model(stats: Statistics, prior: Prior | None = None) -> "pm.Model":
 
     Parameters
     ----------
-    stats
+    stats : Statistics
         Sufficient statistics of the items; for mixtures with joint cells.
-    prior
-        The prior's configuration; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
+    prior : Gamma, Normal, Beta, a mixture of them or None
+        The prior of theta; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
         ``soc.Beta()`` for successes.
 
     Returns
@@ -96,7 +109,7 @@ def model(stats: Statistics, prior: Prior | None = None) -> "pm.Model":
     return build(stats, prior or family_of_kind(stats.kind).prior(), full=True).model
 
 
-def check_prior(prior: Any, stats: Statistics) -> None:
+def check_prior(prior: Prior, stats: Statistics) -> None:
     """Refuse a prior that is not for these statistics."""
     singles = ", ".join(f"soc.{name}(...)" for name in FAMILIES)
     A(Prior, f"{singles}, or a mixture of one of them")(prior, "prior")
@@ -123,20 +136,8 @@ def build(stats: Statistics, prior: Prior, *, full: bool = False) -> Problem:
     )
     mean = pilot.curves[0]
     score = mean.axis.inverse(mean.position)
-    return Problem(
-        family,
-        pilot,
-        Coordinates(parts, _labels(pilot, parts, score, ["level", "slope"])),
-        family.outcome.observed,
-        pilot.data.total,
-        None,
-        pilot.data,
-        score,
-        tuple(f"bin_{curve.variable}" for curve in pilot.curves),
-        "groups cannot be fitted in minibatches: leave VI(batch=) out"
-        if pilot.levels
-        else "",
-    )
+    coordinates = Coordinates(parts, _labels(pilot, parts, score, ["level", "slope"]))
+    return Problem(family, pilot, coordinates, pilot.data.total, score)
 
 
 def _mixture_problem(
@@ -144,29 +145,24 @@ def _mixture_problem(
 ) -> Problem:
     """The problem of a mixture, or of a prior with a share of zeros."""
     mixture, laplace = place_mixture(stats, family, prior, pilot)
-    parts = (Coefficients.of(mixture.designs[0], laplace, mixture.outputs),)
+    design = mixture.designs[0]
+    parts = (Coefficients.of(design, laplace, mixture.outputs),)
     score = mixture.rows.score
-    line_terms = list(range(parts[0].design.line.shape[1]))
-    merged = "a mixture, or with zero=True, where bins are merged"
-    return Problem(
-        family,
-        pilot,
-        Coordinates(parts, _labels(pilot, parts, score, line_terms)),
-        family.outcome.observed,
-        np.bincount(mixture.rows.of, stats.data["sum_y"].to_numpy()[pilot.rows.bin]),
-        mixture,
-        mixture.cells,
-        score,
-        ("bin_predictor",),
-        f"VI(batch=) does not apply to {merged}: leave it out",
-    )
+    terms = range(design.line.shape[1])
+    coordinates = Coordinates(parts, _labels(pilot, parts, score, terms))
+    sums = stats.data["sum_y"].to_numpy()[pilot.rows.bin]
+    totals = np.bincount(mixture.rows.of, sums)
+    return Problem(family, pilot, coordinates, totals, score, mixture)
 
 
 def _labels(
-    pilot: Pilot, parts: tuple[Coefficients, ...], score: Floats, line: list[Any]
-) -> dict[str, Any]:
+    pilot: Pilot,
+    parts: tuple[Coefficients, ...],
+    score: Floats,
+    line: Sequence[str | int],
+) -> Labels:
     """Labels of all dims."""
-    labels: dict[str, Any] = {"bin": score}
+    labels: dict[str, ArrayLike] = {"bin": score}
     labels |= {grouping.name: list(grouping.levels) for grouping in pilot.groupings}
     for part in parts:
         labels |= {

@@ -251,11 +251,13 @@ def pymc_model(problem: "Problem") -> pm.Model:
         values = [_coefficients(part) for part in problem.coordinates.parts]
         if problem.mixture:
             predictors = values[0].reshape((len(problem.score), -1))
-            predictors = pm.Deterministic(problem.predictors[0], predictors)
-            observe_mixture(problem.observed, predictors, problem.data, problem.totals)
+            predictors = pm.Deterministic("bin_predictor", predictors)
+            cells = problem.mixture.cells
+            observe_mixture(problem.observed, predictors, cells, problem.totals)
         else:
-            curves = dict(zip(problem.predictors, values, strict=True))
-            observe_curves(problem.observed, curves, problem.data)
+            names = (f"bin_{curve}" for curve in problem.family.curve_names)
+            curves = dict(zip(names, values, strict=True))
+            observe_curves(problem.observed, curves, problem.pilot.data)
     return model
 
 

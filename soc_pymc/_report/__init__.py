@@ -10,6 +10,7 @@ from .._lib.files import replacing
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
 from ..checks._check import checks_of
+from ..checks.comparison import other_total
 from ..data.items import Items, check_items
 from ..data.sources import open_table
 from ..families.scales import LARGEST
@@ -18,7 +19,7 @@ from ..posterior.extrapolation import extrapolation_reported
 from ..posterior.item_columns import posterior_roles
 from ..quantities.curves import statistics_of
 from .overview import read_overview
-from .page import render, same_items
+from .page import Page
 
 __all__ = ["report"]
 
@@ -58,6 +59,11 @@ def report(
     progress : bool or None
         Whether to show progress.
 
+    Returns
+    -------
+    pathlib.Path
+        The file.
+
     Raises
     ------
     FitError, ItemsError
@@ -92,32 +98,26 @@ def report(
         raise FitError(
             f"threshold={threshold:g} is beyond all theta: at most {LARGEST:g} in size"
         )
-    names = tuple(by)
+    columns = list(dict.fromkeys([*items.roles.columns, *by]))
     posterior_roles(fit.curves, items)
-    open_table(items.source, list(dict.fromkeys([*items.roles.columns, *names])))
+    open_table(items.source, columns)
     stats = statistics_of(fit.curves, items, progress)  # which validates all items
     overview = read_overview(
-        fit, items, names, threshold, seed, stats.n_items, progress
+        fit, items, columns, threshold, seed, stats.n_items, progress
     )
-    with (
-        extrapolation_reported()
-    ):  # the overview has warned of far scores, for all items
+    options = {"out": os.fspath(out), "by": tuple(by), "title": title}
+    options |= {"threshold": threshold, "seed": seed}
+    # the overview has warned of far scores, for all items
+    with extrapolation_reported():
         sample = overview.sample.items
         # clusters of a sample may have one item each
-        made_fit = same_items(fit, stats)
-        result = checks_of(
-            fit, sample, names, seed, _REPLICATED, progress, items, made_fit
-        )
-        options = {
-            "out": os.fspath(out),
-            "by": names,
-            "title": title,
-            "threshold": threshold,
-        }
+        part = stats.table("part")
+        means = {fit.curves.outcome.observed: part["sum_y"] / part["n"]}
+        made_fit = not other_total(fit, means, part["n"])
+        check = checks_of(fit, sample, by, seed, _REPLICATED, progress, items, made_fit)
         with phase("writing the page", enabled=progress):
-            text = render(
-                fit, items, stats, overview, result, options | {"seed": seed}, made_fit
-            )
+            page = Page(fit, items, stats, overview, check, options, made_fit)
+            text = page.text()
     with replacing(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return target

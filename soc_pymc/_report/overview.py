@@ -96,12 +96,11 @@ def _subset(rows: pa.Table, items: Items, roles: Roles) -> Subset:
 
 
 def read_overview(
-    fit: Fit, items: Items, by: Sequence[str], threshold: float | None, seed: int, total: int,
+    fit: Fit, items: Items, names: list[str], threshold: float | None, seed: int, total: int,
     progress: bool | None,
 ) -> Overview:  # fmt: skip
-    """Read all `total` items, which are valid, once; `by` are further columns to keep."""
+    """Read all `total` items, which are valid, once, with their columns `names`."""
     roles = posterior_roles(fit.curves, items)
-    names = list(dict.fromkeys([*items.roles.columns, *by]))
     rng = np.random.default_rng(seed)
     score = scorer(posterior_of(fit), _PROBS)
     sizes = {_RANDOM: _SAMPLE_MIXTURE if fit.prior.gridded else _SAMPLE} | _LISTS

@@ -27,7 +27,7 @@ from ..families.priors import Prior
 from ..fits.fit import PARETO_K, Fit, Status, named_fits, outcome_roles
 from ..fits.methods import Method
 from ..posterior.averages import density_moments
-from ..posterior.item_columns import in_chunks, select
+from ..posterior.item_columns import Columns, in_chunks, select
 from ..posterior.predictive import Posterior, posterior_of, posterior_under
 from .findings import OK
 from .observations import (
@@ -137,11 +137,17 @@ def compare(
 
     Parameters
     ----------
-    fits, data
-        Fits by name; and the items that made all of them, or their statistics with joint cells, of
-        which all items are left out, at the precision of the cells.
-    subset, seed, progress
-        Number of random items that are left out, their seed, and whether to show progress.
+    fits : Mapping[str, Fit]
+        Fits by name.
+    data : PoissonItems, NormalItems, BinomialItems or Statistics
+        The items that made all of them, or their statistics with joint cells, of which all items
+        are left out, at the precision of the cells.
+    subset : int
+        Number of random items that are left out.
+    seed : int
+        Seed of these.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
@@ -159,6 +165,13 @@ def compare(
         If there are fewer than two fits, or `data` are not the items that made all of them. A
         `ConvergenceWarning` says where ``trust`` is not ``"ok"``, an `ItemsWarning` that items have
         clusters, which ``se`` and ``dse`` ignore.
+
+    References
+    ----------
+    .. [1] Vehtari, Gelman and Gabry (2017), Practical Bayesian model evaluation using
+       leave-one-out cross-validation and WAIC, Statistics and Computing 27, 1413-1432.
+    .. [2] Yao, Vehtari, Simpson and Gelman (2018), Using stacking to average Bayesian predictive
+       distributions, Bayesian Analysis 13, 917-1007.
 
     Examples
     --------
@@ -209,7 +222,7 @@ def left_out(
         ("items", "item") if isinstance(data, Items) else ("statistics", "cell")
     )
     rows = observe(fit.curves, data, progress=progress)
-    if total := other_total(fit, rows):
+    if total := other_total(fit, rows.columns, rows.n):
         raise FitError(
             f"the {what} and {name!r} are of different items ({total}): leaving items out compares "
             "fits to the same ones"
@@ -306,8 +319,14 @@ def cross_validate(
 
     Parameters
     ----------
-    stats, prior, method, progress
-        Statistics with folds; and as in `soc.fit`.
+    stats : Statistics
+        Statistics with folds.
+    prior : Gamma, Normal, Beta or None
+        As in `soc.fit`.
+    method : VI, NUTS, FiveSteps or None
+        As in `soc.fit`.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
@@ -369,28 +388,22 @@ def _check_columns(fits: Mapping[str, Fit]) -> None:
             )
 
 
-def other_total(fit: Fit, rows: Observations) -> str:
+def other_total(fit: Fit, columns: Columns, n: Ints) -> str:
     """Return a total of rows that is not that of the fit's items; empty if those it has agree."""
-    groups = [
-        fit.data[g]
-        for g in ("constant_data", "observed_data")
-        if g in fit.data.children
-    ]
-    bins = {
-        str(key): values for group in groups for key, values in group.data_vars.items()
-    }
     outcome = fit.curves.outcome
-    columns = {**rows.columns, "n_items": np.ones(len(rows.n))}
+    bins: dict[str, Any] = {}
+    for group in ("constant_data", "observed_data"):
+        if group in fit.data.children:
+            bins |= {str(key): x for key, x in fit.data[group].data_vars.items()}
     if outcome.observed in bins and not outcome.whole:  # bins have the means
         bins[outcome.observed] = bins[outcome.observed] * bins["n_items"]
-    for key in (
-        "n_items",
-        outcome.observed,
-        *([outcome.size] if outcome.sizes_add else []),
-    ):
-        if key in bins and key in columns:
-            a = float(rows.n @ columns[key])
-            b = float(bins[key].sum())
-            if abs(a - b) > _SAME * float(rows.n @ np.abs(columns[key])):
-                return f"{key} adds up to {a:,.12g} and {b:,.12g}"
+    values = {**columns, "n_items": np.ones(len(n))}
+    for key in ("n_items", outcome.observed, outcome.size):
+        if key == outcome.size and not outcome.sizes_add:
+            continue
+        if key in bins and key in values:
+            total = float(n @ values[key])
+            of_fit = float(bins[key].sum())
+            if abs(total - of_fit) > _SAME * float(n @ np.abs(values[key])):
+                return f"{key} adds up to {total:,.12g} and {of_fit:,.12g}"
     return ""

@@ -31,7 +31,6 @@ _NEEDS = {
 FOLDS = Bounds(
     f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}", MOST_FOLDS - 1.0, 0.0, True
 )  # fmt: skip
-_BOUNDS = ChainMap({"fold": FOLDS}, *(kind.bounds for kind in OUTCOMES.values()))
 
 # types of columns, in the words of errors
 _TEXT = "text"
@@ -111,7 +110,8 @@ def is_group(role: str) -> bool:
 
 def bounds_of(role: str) -> Bounds | None:
     """Bounds of a role's numbers; None for roles of ids and labels."""
-    return _BOUNDS.get(role)
+    bounds = (outcome.bounds for outcome in OUTCOMES.values())
+    return ChainMap({"fold": FOLDS}, *bounds).get(role)
 
 
 def needs_of(role: str) -> str:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -31,7 +31,7 @@ NO_JOINT_CELLS = (
 _FORMAT = "soc_pymc-statistics-3"
 # attributes that statistics share to be added
 _SHARED = ("kind", "roles", "cells", "folds_by", "weights", "folds", "edges")
-_MOST_Z = 3.0  # cap of a bin's excess variation
+MOST_Z = 3.0  # cap on one bin's excess over noise, because its theta may vary
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,17 +305,12 @@ class Statistics:
         3, so that a few do not hide many in which outcomes hardly vary.
         """
         refuse_weights(self, "leakage_z")
-        margin = self._outcome.margins[0]
-        table = self.cells(margin)
-        octaves = {**table, "cell": table["cell"] >> STEPS}
-        octaves = added(octaves, ("bin", "cell"), self._outcome.sums(margin))
-        known, *sums, _ = self._outcome.excess_squares(octaves, self.data)
-        excess, variance = (
-            np.bincount(octaves["bin"][known], x, self.bins) for x in sums
-        )
+        known = variation(self)
+        excess = np.bincount(known.bin, known.excess, self.bins)
+        variance = np.bincount(known.bin, known.variance, self.bins)
         informative = variance > 0
         z = excess[informative] / np.sqrt(variance[informative])
-        return float(np.minimum(z, _MOST_Z).sum() / np.sqrt(len(z))) if len(z) else 0.0
+        return float(np.minimum(z, MOST_Z).sum() / np.sqrt(len(z))) if len(z) else 0.0
 
     def __add__(self, other: "Statistics") -> "Statistics":
         """Statistics of the items of both; joint cells of only some items are dropped."""
@@ -370,6 +365,27 @@ class Statistics:
         return html_table("Statistics", of_statistics(self))
 
 
+class Variation(NamedTuple):
+    """Squared residuals of outcomes, less their noise, in bins and octaves of size."""
+
+    bin: Ints
+    octave: Ints
+    excess: Floats
+    variance: Floats
+    noise: Floats
+
+
+def variation(stats: Statistics) -> Variation:
+    """Return the variation of outcomes where it can be told from noise."""
+    outcome = OUTCOMES[stats.kind]
+    margin = outcome.margins[0]
+    cells = stats.cells(margin)
+    octaves = {**cells, "cell": cells["cell"] >> STEPS}
+    octaves = added(octaves, ("bin", "cell"), outcome.sums(margin))
+    known, *sums = outcome.excess_squares(octaves, stats.data)
+    return Variation(octaves["bin"][known], octaves["cell"][known], *sums)
+
+
 STATISTICS = A(Statistics, "statistics, from soc.summarize")
 
 
@@ -420,6 +436,16 @@ def from_tables(
 
 def load_statistics(path: str | os.PathLike[str]) -> Statistics:
     """Read statistics that `Statistics.save` wrote; nothing in the file is executed.
+
+    Parameters
+    ----------
+    path : str or Path
+        The netCDF file.
+
+    Returns
+    -------
+    Statistics
+        Those that were saved, exactly.
 
     Raises
     ------

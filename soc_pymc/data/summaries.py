@@ -19,7 +19,7 @@ from .._lib.arguments import (
     shown,
     switch,
 )
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, middle_shares
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
 from .._lib.progress import is_shown
 from ..families import OUTCOMES
@@ -88,6 +88,11 @@ def summarize(
         that saw the outcomes.
     progress : bool or None
         True shows the progress of long work.
+
+    Returns
+    -------
+    Statistics
+        Sums by bin, group and fold, which add up.
 
     Raises
     ------
@@ -363,7 +368,7 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
     bins = stats.cells("part")
     if items.score is None or not outcome.sizes_add or bins["score_min"].min() <= 0:
         return  # such scores are not rates
-    fifth = (5 * (np.cumsum(bins["n"]) - 0.5 * bins["n"]) / bins["n"].sum()).astype(int)
+    fifth = (5 * middle_shares(bins["n"])).astype(int)
     sums = ("n", "sum_t", "sum_N", "sum_y")
     n, t, size, events = (np.bincount(fifth, bins[name]) for name in sums)
     told = events >= _TOLD

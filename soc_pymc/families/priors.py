@@ -17,7 +17,6 @@ from .._lib.arguments import (
 from .._lib.errors import FitError
 from .scales import RANK, SCALES
 
-COMPONENTS = ("weight", "component_place", "component_sd")
 """Variables of five-step mixtures by bin and component; places are relative to the mean's curve."""
 
 _MOST_KNOTS = 10_000
@@ -88,6 +87,11 @@ class Constant(Spline):
     ----------
     level : tuple[float, float] or None
         As in `Spline`.
+
+    Raises
+    ------
+    FitError
+        If a term is not what it must be.
 
     Examples
     --------
@@ -233,6 +237,11 @@ class Normal(_Single):
     atoms : bool
         As in `Gamma`.
 
+    Raises
+    ------
+    FitError
+        If a term is not what it must be.
+
     Examples
     --------
     >>> Normal().mean.scale
@@ -270,6 +279,11 @@ class Beta(_Single):
         As in `Gamma`.
     atoms : bool
         As in `Gamma`.
+
+    Raises
+    ------
+    FitError
+        If a term is not what it must be.
 
     Examples
     --------
@@ -361,6 +375,11 @@ class NormalMixture(_Mixture, Normal):
     drift : float
         As in `GammaMixture`.
 
+    Raises
+    ------
+    FitError
+        If a term is not what it must be, or a number is out of range.
+
     Examples
     --------
     >>> NormalMixture().mean.scale
@@ -398,6 +417,11 @@ class BetaMixture(_Mixture, Beta):
         As in `GammaMixture`.
     drift : float
         As in `GammaMixture`.
+
+    Raises
+    ------
+    FitError
+        If a term is not what it must be, or a number is out of range.
 
     Examples
     --------

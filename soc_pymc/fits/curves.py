@@ -29,6 +29,9 @@ _LARGEST_LOG = 230.0  # log of 1e100, for means, cv2 and variances: products and
 _Reduce = Callable[[Floats], Floats]  # from draws (draws, ...) to those needed
 
 
+type WeightsOf = Callable[[Curves], Any]
+
+
 @dataclass(frozen=True, eq=False)
 class Curves:
     """Draws of the location and the dispersion of theta given the score.
@@ -41,11 +44,17 @@ class Curves:
     bins: xr.Dataset  # of the fit, with the data of its terms
     prior: Prior
     attrs: Mapping[Any, Any]  # of the fit: kind, roles, and `mean_only`
+    # what makes weights of a mixture's components of the curves, if they are not smooth
+    weights: "WeightsOf | None" = None
     _arrays: dict[str, Floats] = field(default_factory=dict, init=False, repr=False)
     _made: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     @staticmethod
-    def of(tree: xr.DataTree, prior: Prior) -> "Curves":
+    def of(
+        tree: xr.DataTree,
+        prior: Prior,
+        weights: "WeightsOf | None" = None,
+    ) -> "Curves":
         """Return the curves in the tree of a fit."""
         posterior = tree["posterior"].to_dataset()
         bins = (
@@ -53,7 +62,7 @@ class Curves:
             if "constant_data" in tree
             else xr.Dataset()
         )
-        return Curves(posterior, bins, prior, tree.attrs)
+        return Curves(posterior, bins, prior, tree.attrs, weights)
 
     def once[Made](self, make: "Callable[[Curves], Made]") -> Made:
         """Return what a function or class makes of the curves, made once."""
@@ -244,7 +253,7 @@ class Curves:
 
     def _variable(self, curve: str) -> str:
         """Name of a curve in the posterior."""
-        return self.family.curves[curve == "variance"]
+        return self.family.curve_names[curve == "variance"]
 
     def _curve(
         self, curve: str, score: Floats, group: Any, size: Any, reduce: _Reduce

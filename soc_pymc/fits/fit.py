@@ -126,7 +126,7 @@ class Fit:
     @cached_property
     def curves(self) -> Curves:
         """Draws of the curves as arrays, which are read once."""
-        return Curves.of(self.data, self.prior)
+        return Curves.of(self.data, self.prior, self.method.weights)
 
     def selected_by(self, selection: pd.DataFrame) -> "Fit":
         """Return the fit with the table by which it was chosen; what was computed is kept."""
@@ -274,6 +274,11 @@ def outcome_roles(attrs: Mapping[Any, Any]) -> dict[str, str]:
 
 def load_fit(path: str | os.PathLike[str]) -> Fit:
     """Read a fit that `Fit.save` wrote to the netCDF file `path`; nothing in it is executed.
+
+    Parameters
+    ----------
+    path : str or Path
+        The netCDF file.
 
     Returns
     -------

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
 
     from ..data.statistics import Statistics
     from ..families.priors import Prior
+    from .curves import WeightsOf
 
 type Verdict = dict[str, Any]
 """The fields of a `Status` except for the seconds."""
@@ -15,6 +16,11 @@ type Verdict = dict[str, Any]
 
 class Method(ABC):
     """A configuration of inference that finds a fit's draws."""
+
+    @property
+    def weights(self) -> "WeightsOf | None":
+        """What makes weights of a mixture's components of curves, if they are not smooth."""
+        return None
 
     @abstractmethod
     def run(

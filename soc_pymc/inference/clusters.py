@@ -20,7 +20,7 @@ from scipy import linalg, special
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .._model.levels import Levels
-from .._model.mode import RowCurvature, of_coefficients, row_curvature
+from .._model.mode import RowCurvature, coefficient_curvature, row_curvature
 from .._model.problem import Problem, build
 from .._model.rows import rows_of
 from .._model.splines import spline_matrix
@@ -50,17 +50,17 @@ class _BlockRows(NamedTuple):
 
     def sums(self, designs: Sequence[Floats]) -> tuple[Floats, Floats]:
         """Slope and information of the coefficients of both curves' designs."""
-        slopes, information = of_coefficients(
+        slopes, information = coefficient_curvature(
             [x[self.row] for x in designs], self.curvature
         )
         return np.concatenate(slopes), linalg.block_diag(*information)
 
-    def factor(self, designs: Sequence[Floats], precision: Floats) -> Floats:
-        """Factor of `excess` for the coefficients of both curves' designs."""
+    def excess_root(self, designs: Sequence[Floats], precision: Floats) -> Floats:
+        """Factor of `excess_root` for the coefficients of both curves' designs."""
         parts = (self.part(self.block == number) for number in np.unique(self.block))
         slopes, informations = zip(*(part.sums(designs) for part in parts), strict=True)
         total = self.sums(designs)[1]
-        return excess(np.array(slopes), np.array(informations), total, precision)
+        return excess_root(np.array(slopes), np.array(informations), total, precision)
 
 
 def _block_rows(built: Problem, stats: Statistics, *curves: Floats) -> _BlockRows:
@@ -82,7 +82,7 @@ def _block_rows(built: Problem, stats: Statistics, *curves: Floats) -> _BlockRow
     group, block = np.divmod(keys[rows.group], number)
     place = built.pilot.rows.group * stats.bins + built.pilot.rows.bin
     row = np.searchsorted(place, group * stats.bins + rows.bin)
-    data = data.with_spread(built.data.spread[row])
+    data = data.with_spread(built.pilot.data.spread[row])
     return _BlockRows(
         row_curvature(data, *(curve[row] for curve in curves)), row, block
     )
@@ -95,14 +95,14 @@ def _added_to_levels(
     terms = levels.rows.terms
     split = [len(levels.rows.terms[0].kind)]
     level = terms[0].grouping.code[built.pilot.rows.group]
-    curves = built.pilot.at_rows(built.pilot.coefficients)
+    curves = built.pilot.curves_at(built.pilot.coefficients)
     rows = _block_rows(built, stats, *curves)
     tau = np.array([scale.tau for scale in levels.scales])[levels.rows.kind]
     factors = np.zeros(levels.information.shape)
     for k, factor in enumerate(factors):
         of_level = rows.part(level[rows.row] == k)
         if len(np.unique(of_level.block)) > 1:
-            added = of_level.factor([term.design for term in terms], tau**-2.0).T
+            added = of_level.excess_root([term.design for term in terms], tau**-2.0).T
             factor[: len(added)] = added
     curves_added = {}
     parts = np.split(factors, split, axis=2)
@@ -115,7 +115,7 @@ def _added_to_levels(
     return curves_added
 
 
-def excess(
+def excess_root(
     slopes: Floats, informations: Floats, total: Floats, precision: Floats
 ) -> Floats:
     """Factor F (p, k) of the covariance that clusters add, from slopes (blocks, p) at the mode."""
@@ -162,7 +162,7 @@ def _added_to_curves(
     designs = [part.design.whole for part in parts]
     precision = [part.laplace.state.prior(part.design)[1] for part in parts]
     curves = [part.design.whole @ part.laplace.state.coefficients for part in parts]
-    factor = _block_rows(built, stats, *curves).factor(
+    factor = _block_rows(built, stats, *curves).excess_root(
         designs, np.concatenate(precision)
     )
     split = np.split(factor, [designs[0].shape[1]])
@@ -188,7 +188,7 @@ def _added(
         return _added_to_curves(built, stats, posterior), {}
     shared = build(stats, replace(plain, groups=False))
     common = _added_to_curves(shared, stats, posterior)
-    for curve in built.family.curves:
+    for curve in built.family.curve_names:
         for grouping in built.pilot.groupings:
             common[f"{curve}_of_{grouping.name}"] = common[curve][:, None]
     return common, _added_to_levels(built, built.pilot.levels, stats, posterior)
@@ -251,9 +251,9 @@ def for_clusters(
         for name, added in deviations.items():
             wider[name] += np.einsum("cdgk,gkj->cdgj", by_level, added, optimize=True)
     factors = _factors(posterior, common, deviations)
-    curve = built.family.curves[0]
+    curve = built.family.curve_names[0]
     mean_factor, variance_factor = (
-        float(factors[name].median()) for name in built.family.curves
+        float(factors[name].median()) for name in built.family.curve_names
     )
     for name in map(str, factors):
         if name.startswith(curve):

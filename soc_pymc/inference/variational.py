@@ -209,7 +209,7 @@ def run_variational(
         draws, words = _repaired(
             densities, weighed, max(method.draws, _FEWEST_DRAWS), rng
         )
-        numbers = chosen(draws.log_weight, method.draws, rng)
+        numbers = kept_draws(draws.log_weight, method.draws, rng)
         posterior = densities.draws(draws.points(numbers))
     weights = xr.Dataset(
         {"log_weight": (("chain", "draw"), draws.log_weight[numbers][None])}
@@ -348,7 +348,7 @@ def _refined(draws: _Draws) -> tuple[Floats, Floats]:
     return draws.location + draws.factor @ (trust * mean), draws.factor @ root
 
 
-def chosen(
+def kept_draws(
     log_weight: Floats, number: int, rng: np.random.Generator
 ) -> NDArray[np.intp]:
     """Draws to keep: the first ones or, if weights matter, a sample by smoothed weights."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import xarray as xr
@@ -18,11 +19,15 @@ from .._model.terms import axis_of
 from ..data.statistics import Statistics
 from ..families import FAMILIES
 from ..families.family import Family
-from ..families.priors import COMPONENTS, Prior, Spline
+from ..families.priors import Prior, Spline
 from ..families.rows import RowSums
+from ..fits.curves import Curves
 from ..fits.methods import Method, Verdict
 from ..inference.density import SAMPLED
 from ..inference.fit_tree import bin_table
+from ..posterior.item_columns import Columns
+from ..posterior.weights import ComponentWeights, moment_variables
+from ..prior_table import ARRAYS, moments
 from .smoothing import (
     Parts,
     Smoothing,
@@ -37,6 +42,49 @@ _KNOTS = "mean_knot", "variance_knot"
 _ESTIMATES = ("mean", "variance", "log_likelihood", "mean_log", "variance_log")
 # dispersion where EM begins, relative to the level
 _NARROWEST = 2.0 * float(np.log(1e-3))
+COMPONENTS = ("weight", "component_place", "component_sd")
+"""Variables of the posterior: weights, places and sds of the components of each bin."""
+
+
+class BinWeights(ComponentWeights):
+    """One draw: components of a score's bin, shifted along the curve of the mean."""
+
+    no_table: ClassVar[str] = (
+        "components by bin, of a mixture of five steps, have no prior table: use soc.VI(), or "
+        "soc.FiveSteps() with one family"
+    )
+
+    def __init__(self, curves: Curves) -> None:
+        self._curves = curves
+        self._family = curves.family
+        self._weight, self._place, sd = (curves.draws(name)[0] for name in COMPONENTS)
+        self._variance = sd**2
+        self.number = self._weight.shape[1]
+
+    def parameters(self, columns: Columns) -> tuple[Floats, Floats]:
+        """Conjugate parameters of the components, each (n, R)."""
+        bins = self._curves.bin(columns["score"])
+        middle = self._curves.at(columns["score"])[0][0]
+        spread = np.broadcast_to(columns.get("spread", 0.0), len(bins))[:, None]
+        components = middle[:, None] + self._place[bins], self._variance[bins] + spread
+        return self._family.component_parameters(*components)
+
+    def by_draw(self, columns: Columns, draws: Ints) -> Floats:
+        """Weights (draws, n, R), the same under each draw."""
+        weight = self._weight[self._curves.bin(columns["score"])]
+        return np.broadcast_to(weight, (len(draws), *weight.shape))
+
+    def curve_variables(
+        self, columns: Columns, draws: Ints | None = None
+    ) -> dict[str, Floats]:
+        """Variables of `calibration_curves`, each (1, n)."""
+        (weight,) = self.by_draw(columns, np.zeros(1, dtype=int))
+        nodes = (values.T for values in (weight, *self.parameters(columns)))
+        (mean, within, between), *_ = moments(self._family, *nodes, ARRAYS)
+        variables = moment_variables(mean[None], (within + between)[None], {})
+        if self._family.outcome.positive:
+            variables["log_mean"] = np.log(mean)[None]
+        return variables
 
 
 @dataclass(frozen=True)
@@ -48,11 +96,21 @@ class FiveSteps(Method):
 
     Parameters
     ----------
-    moments
+    moments : {"plain", "log"}
         Moments that are smoothed: ``"plain"``, E(theta | t) and Var(theta | t) (for counts, log
         E(theta | t) and the squared coefficient of variation); or ``"log"``, E(log theta | t) and
         Var(log theta | t), as in Section 5.1 of Muralidharan and Najmi, "Second Order Calibration",
         for counts in bins with hundreds of events: with few these moments are mostly noise.
+
+    Raises
+    ------
+    FitError
+        If `moments` is another word.
+
+    References
+    ----------
+    .. [1] Muralidharan and Najmi (2015), Second order calibration: a simple way to get
+       approximate posteriors.
 
     Examples
     --------
@@ -64,6 +122,11 @@ class FiveSteps(Method):
 
     def __post_init__(self) -> None:
         convert_fields(self, moments=OneOf("log", "plain"))
+
+    @property
+    def weights(self) -> type[BinWeights]:
+        """Those of the components of bins."""
+        return BinWeights
 
     def run(
         self,

@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
-from ..families.priors import COMPONENTS
 from ..families.rows import MEAN_ONLY
 from ..fits.curves import Curves
 from ..fits.fit import FIT, Fit
 from .item_columns import Columns, ThetaMixture, own_outcomes, prior_columns
-from .weights import BinWeights, SmoothWeights
+from .weights import weights_of
 
 _TINY = 1e-300  # least size
 _AT_ONCE = 4_000_000  # numbers in one array of draws x items x components
@@ -144,7 +143,7 @@ class SinglePosterior(Posterior):
         curves = self.curves.at(score, group, size, draws)
         variables = self.family.curve_variables(*curves)
         if self.curves.mean_only:
-            names = ("mean", self.family.curves[0])
+            names = ("mean", self.family.curve_names[0])
             return {name: variables[name] for name in names}
         return dict(variables)
 
@@ -181,10 +180,7 @@ class MixturePosterior(Posterior):
 
     def __init__(self, curves: Curves) -> None:
         super().__init__(curves)
-        by_bin = COMPONENTS[0] in curves.posterior
-        self._weights: BinWeights | SmoothWeights = (
-            curves.once(BinWeights) if by_bin else curves.once(SmoothWeights)
-        )
+        self._weights = weights_of(curves)
 
     def curve_variables(
         self,

@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import FitError
 from ..data.roles import ONE_SCORE, Roles
-from ..families.priors import COMPONENTS
 from ..families.rows import MEAN_ONLY
 from ..families.scales import RANK
 from ..fits.curves import SIZE_WIDTH, Curves
 from ..prior_table import FORMAT, POLYNOMIALS, PriorTable
 from .gauss_rules import gauss_rules
 from .item_columns import Columns
-from .weights import SmoothWeights
+from .weights import SmoothWeights, weights_of
 
 # least numbers of cells along score and size
 _CELLS = 16
@@ -88,9 +87,8 @@ def why_no_table(curves: Curves) -> str:
     """Reason why curves have no prior table; empty if they have one."""
     if curves.mean_only:
         return f"posteriors of items are not known: {MEAN_ONLY}"
-    if COMPONENTS[0] in curves.posterior:
-        remedy = "use soc.VI(), or soc.FiveSteps() with one family"
-        return f"components by bin, of a mixture of five steps, have no prior table: {remedy}"
+    if curves.prior.gridded and (reason := weights_of(curves).no_table):
+        return reason
     mean = curves.prior.mean.scale
     variance = curves.prior.variance.scale
     if mean != variance:

@@ -43,11 +43,11 @@ def posterior_expression(
 
     Parameters
     ----------
-    fit
+    fit : Fit
         The fit, of any prior that `export_prior` can write.
-    items
+    items : PoissonItems, NormalItems or BinomialItems
         Items over an Ibis table, on any backend.
-    quantiles
+    quantiles : Sequence[float]
         Levels, from 0.005 to 0.995.
 
     Returns

@@ -1,11 +1,11 @@
 """Weights of a mixture's components by draw of the curves.
 
-Components are on a fixed base distribution, with weights smooth in the score (`SmoothWeights`), or
-those of five steps (`BinWeights`).
+Components are on a fixed base distribution, with weights smooth in the score.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,9 @@ from scipy import special
 from .._lib.arrays import Bools, Floats, Ints
 from .._model.splines import spline_matrix
 from ..families.mixtures import Frame, WeightForms, weights_of_draws
-from ..families.priors import COMPONENTS
 from ..families.scales import RANK
 from ..fits.curves import Curves
-from ..prior_table import ARRAYS, moments, with_zeros
+from ..prior_table import with_zeros
 from .item_columns import Columns, select
 
 P_ZERO = "p_zero"  # share of theta that is exactly 0, given the score, and of an item
@@ -30,43 +29,28 @@ _CHEBYSHEV = np.cos(np.pi * (np.arange(_POINTS) + 0.5) / _POINTS)
 _MOST_GROUPS = 24  # with more groups, weights are solved for at each score
 
 
-class BinWeights:
-    """One draw: components of a score's bin, shifted along the curve of the mean."""
+class ComponentWeights(ABC):
+    """Weights of a mixture's components by draw of the curves."""
 
-    def __init__(self, curves: Curves) -> None:
-        self._curves = curves
-        self._family = curves.family
-        self._weight, self._place, sd = (curves.draws(name)[0] for name in COMPONENTS)
-        self._variance = sd**2
-        self.number = self._weight.shape[1]
+    number: int  # of components
+    no_table: ClassVar[str] = ""  # reason why there is no prior table of them
 
+    @abstractmethod
     def parameters(self, columns: Columns) -> tuple[Floats, Floats]:
-        """Conjugate parameters of the components, each (n, R)."""
-        bins = self._curves.bin(columns["score"])
-        middle = self._curves.at(columns["score"])[0][0]
-        spread = np.broadcast_to(columns.get("spread", 0.0), len(bins))[:, None]
-        components = middle[:, None] + self._place[bins], self._variance[bins] + spread
-        return self._family.component_parameters(*components)
+        """Conjugate parameters (n, R) of the components, with the items' ``spread``."""
 
-    def by_draw(self, columns: Columns, draws: Ints) -> NDArray[Any]:
-        """Weights (draws, n, R), the same under each draw."""
-        weight = self._weight[self._curves.bin(columns["score"])]
-        return np.broadcast_to(weight, (len(draws), *weight.shape))
+    @abstractmethod
+    def by_draw(self, columns: Columns, draws: Ints) -> NDArray[np.floating[Any]]:
+        """Weights of items under some draws, (draws, n, R)."""
 
+    @abstractmethod
     def curve_variables(
         self, columns: Columns, draws: Ints | None = None
     ) -> dict[str, Floats]:
-        """Variables of `calibration_curves`, each (1, n)."""
-        (weight,) = self.by_draw(columns, np.zeros(1, dtype=int))
-        nodes = (values.T for values in (weight, *self.parameters(columns)))
-        (mean, within, between), *_ = moments(self._family, *nodes, ARRAYS)
-        curves = moment_variables(mean[None], (within + between)[None], {})
-        return curves | (
-            {"log_mean": np.log(mean)[None]} if self._family.outcome.positive else {}
-        )
+        """Variables of `calibration_curves`, each (draws, n)."""
 
 
-class SmoothWeights:
+class SmoothWeights(ComponentWeights):
     """Components on a fixed grid, with weights by draw; theta = 0, if it may be, is the last."""
 
     def __init__(self, curves: Curves) -> None:
@@ -236,6 +220,12 @@ class SmoothWeights:
         weight = self._solve(columns, self._predictors(columns))
         log_weight = np.log(np.maximum(weight, np.exp(_LEAST_LOG))).transpose(1, 0, 2)
         return np.ascontiguousarray(log_weight, dtype=np.float32)
+
+
+def weights_of(curves: Curves) -> ComponentWeights:
+    """Return the weights of the components of a mixture's curves, made once."""
+    weights: ComponentWeights = curves.once(curves.weights or SmoothWeights)
+    return weights
 
 
 def _interpolated(

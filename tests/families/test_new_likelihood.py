@@ -4,6 +4,9 @@ Averaged over theta a waiting time is Lomax, and theta given it is Gamma(a + 1, 
 """
 
 import ast
+import importlib
+import inspect
+import pkgutil
 from copy import copy
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -15,13 +18,9 @@ import pytest
 from scipy import stats
 
 import soc_pymc as soc
-from soc_pymc._model.coordinates import Space
-from soc_pymc._model.mode import Target
 from soc_pymc._model.rows import rows_of
-from soc_pymc.families import FAMILIES, GAMMA, OUTCOMES, Family, Outcome, outcome, poisson, scales
+from soc_pymc.families import FAMILIES, GAMMA, OUTCOMES, Outcome, outcome, poisson, scales
 from soc_pymc.families.rows import Ragged, RowSums, by_row, columns, two_points
-from soc_pymc.fits.methods import Method
-from soc_pymc.inference.methods import PosteriorMethod
 from tests.examples import OVER
 
 COUNTS = OUTCOMES["poisson"]
@@ -197,7 +196,16 @@ def test_functions_of_waiting_times_are_those_of_draws():
     np.testing.assert_allclose(kind.noise(1.0, 1.0 / 40.0), (theta**-2).mean(), rtol=0.01)
 
 
-BASES = (Family, Outcome, RowSums, Target, Space, Method, PosteriorMethod)
+MODULES = [module.name for module in pkgutil.walk_packages(soc.__path__, "soc_pymc.")]
+BASES = sorted(
+    {
+        value
+        for name in MODULES
+        for value in vars(importlib.import_module(name)).values()
+        if isinstance(value, type) and value.__module__ == name and inspect.isabstract(value)
+    },
+    key=lambda base: base.__qualname__,
+)
 
 
 def test_every_method_without_a_body_is_abstract():

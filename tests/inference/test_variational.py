@@ -13,7 +13,7 @@ from soc_pymc._model.problem import build
 from soc_pymc.inference.density import systematic
 from soc_pymc.inference.level_density import LevelDensity
 from soc_pymc.inference.sampling import _sampling_verdict
-from soc_pymc.inference.variational import chosen, importance
+from soc_pymc.inference.variational import importance, kept_draws
 from tests.studies import agreement
 
 OVER = ("chain", "draw")
@@ -87,10 +87,10 @@ def test_weights_that_matter_are_used():
     """Standard normal draws weighed to N(0.7, 1): resampled to it; equal weights keep the draws."""
     rng = np.random.default_rng(1)
     draws = rng.normal(size=8000)
-    resampled = draws[chosen(0.7 * draws, 2000, rng)]
+    resampled = draws[kept_draws(0.7 * draws, 2000, rng)]
     assert abs(resampled.mean() - 0.7) < 0.08  # 3 standard errors of 2,000 from 4,900 effective
     assert abs(resampled.std() - 1.0) < 0.06
-    np.testing.assert_array_equal(chosen(0.01 * draws, 2000, rng), np.arange(2000))
+    np.testing.assert_array_equal(kept_draws(0.01 * draws, 2000, rng), np.arange(2000))
 
 
 @pytest.mark.parametrize(

@@ -410,7 +410,7 @@ def test_densities_are_those_of_the_documented_prior_and_the_curves(stats):
     curves = soc.calibration_curves(fit, built.score)
     m = curves["log_mean"].to_numpy()[0, :20]
     c = -np.log(curves["shape"].to_numpy()[0, :20])
-    by_bin = built.data.values(m, c)
+    by_bin = built.pilot.data.values(m, c)
     np.testing.assert_allclose(likelihood[0, :20], by_bin.sum(axis=-1), rtol=1e-8)
 
 
