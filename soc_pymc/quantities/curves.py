@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from .._lib import arguments as rules
 from .._lib.arguments import PROBABILITY, OneOf, OrNone, shown
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Bools, Floats, Ints, equal_parts, middle_shares
 from .._lib.errors import FitError
 from ..checks.findings import PROB, Result, estimates, result_table
 from ..checks.observations import (
@@ -21,7 +21,7 @@ from ..checks.observations import (
     summed,
     totals_without_folds,
 )
-from ..checks.pit import ALL, equal_parts
+from ..checks.pit import ALL
 from ..data.items import Items
 from ..data.roles import Roles
 from ..data.statistics import STATISTICS, Statistics
@@ -431,7 +431,7 @@ def summary(fit: Fit) -> pd.DataFrame:
     if not (fit.mean_only or fit.groups):  # with groups it needs statistics
         values["R-squared", np.nan] = r_squared(fit)
     posterior = fit.curves.posterior
-    for name in fit.curves.family.curves:
+    for name in fit.curves.family.curve_names:
         if f"{name}_wiggle_sd" in posterior:
             values[f"{name}: sd about a line", np.nan] = posterior[f"{name}_wiggle_sd"]
     rows = [
@@ -506,8 +506,8 @@ def score_quantiles(curves: Curves, shares: Sequence[float]) -> Floats:
     bins = curves.bins
     order = np.argsort(bins["score"].to_numpy())
     score, n = (bins[name].to_numpy()[order] for name in ("score", "n_items"))
-    middle = (np.cumsum(n) - 0.5 * n) / n.sum()
-    return np.unique(score[np.searchsorted(middle, shares).clip(max=len(score) - 1)])
+    place = np.searchsorted(middle_shares(n), shares)
+    return np.unique(score[place.clip(max=len(score) - 1)])
 
 
 def by_draw(curves: Curves, values: Mapping[str, Floats], **coords: Any) -> xr.Dataset:
