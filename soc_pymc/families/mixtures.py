@@ -96,8 +96,8 @@ def _floored(terms: tuple[Floats, ...], floor: Floats) -> tuple[Floats, ...]:
     weight *= (1.0 - FLOOR) / weight.sum(axis=1, keepdims=True)
     floored = weight + floor
     part = weight / floored
-    weight /= 1.0 - FLOOR
-    centred = (part * (x - (weight * x).sum(axis=1, keepdims=True)) for x in slopes)
+    means = ((weight * x).sum(axis=1, keepdims=True) / (1.0 - FLOOR) for x in slopes)
+    centred = (part * (x - mean) for x, mean in zip(slopes, means, strict=True))
     return np.log(floored), *centred
 
 

@@ -361,8 +361,8 @@ def rising(xp: ModuleType, cv2: Tensor, cells: Sequence[Tensor]) -> Tensor:
     base = 1.0 / cv2 + EXACT_COUNTS
     log1p_x = xp.log1p(excess / base)
     tail = excess * xp.log1p(EXACT_COUNTS * cv2) + base * (log1p_x - excess / base)
-    remainder = stirling_series(base + excess) - stirling_series(base)
-    tail = tail + (excess - 0.5) * log1p_x + remainder
+    tail = tail + (excess - 0.5) * log1p_x
+    tail = tail + stirling_series(base + excess) - stirling_series(base)
     return exact.sum(axis=-1) + (weight * tail).sum(axis=-1)
 
 
