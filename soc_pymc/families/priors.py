@@ -406,5 +406,6 @@ class BetaMixture(_Mixture, Beta):
 
 
 PRIORS = Gamma, Normal, Beta, GammaMixture, NormalMixture, BetaMixture
+MixturePrior = GammaMixture | NormalMixture | BetaMixture
 Prior = Gamma | Normal | Beta
 """Priors, mixtures included."""
