@@ -10,7 +10,7 @@ import xarray as xr
 from scipy import optimize, special
 
 from ._lib.arguments import PROBABILITY, SEED, A, Whole
-from ._lib.arrays import Floats
+from ._lib.arrays import Floats, equal_parts
 from ._lib.errors import FitError, ItemsError
 from ._lib.progress import phase
 from .checks.comparison import cross_validate, warn_of_clusters
@@ -20,7 +20,6 @@ from .checks.pit import (
     ALL,
     LEAST,
     Slice,
-    equal_parts,
     large_sizes,
     pit_findings,
     slice_pits,
@@ -80,8 +79,12 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
 
     Parameters
     ----------
-    items, fraction, seed
-        Items, which are read into memory; the share that is held out, between 0 and 1; and a seed.
+    items : PoissonItems, NormalItems or BinomialItems
+        Items, which are read into memory.
+    fraction : float
+        The share that is held out, between 0 and 1.
+    seed : int
+        Seed of random numbers.
 
     Returns
     -------
@@ -92,6 +95,11 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     ------
     ItemsError, FitError
         If the items are not valid, or `fraction` is not between 0 and 1.
+
+    References
+    ----------
+    .. [1] Neufeld, Dharamshi, Gao and Witten (2024), Data thinning for convolution-closed
+       distributions, Journal of Machine Learning Research 25.
 
     Examples
     --------
@@ -153,11 +161,16 @@ def held_out(
 
     Parameters
     ----------
-    fits, split
-        A fit to statistics of ``split.train``, or several by name; and what `split_items` returned.
-    bins, seed, progress
-        Bins of the score, with equal numbers of items; seed of the randomised PIT; and whether to
-        show progress.
+    fits : Fit or Mapping[str, Fit]
+        A fit to statistics of ``split.train``, or several by name.
+    split : Split
+        What `split_items` returned.
+    bins : int
+        Bins of the score, with equal numbers of items.
+    seed : int
+        Seed of the randomised PIT.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
@@ -174,6 +187,13 @@ def held_out(
     ItemsError, FitError
         If the two parts do not have the same rows, or are not of the fits' kind. An `ItemsWarning`
         says if scores lie far outside of those that a fit saw, or items have clusters.
+
+    References
+    ----------
+    .. [1] Muralidharan and Najmi (2015), Second order calibration: a simple way to get
+       approximate posteriors.
+    .. [2] Czado, Gneiting and Held (2009), Predictive model assessment for count data, Biometrics
+       65, 1254-1261.
 
     Examples
     --------
@@ -371,13 +391,16 @@ def leakage(
 
     Parameters
     ----------
-    items
+    items : PoissonItems, NormalItems, BinomialItems or Statistics
         The items, or statistics of them where nothing else is given. Outcomes given an honest score
         vary at least by their noise, which shows heavy leaks only.
-    fresh, out_of_fold
+    fresh : PoissonItems, NormalItems or BinomialItems or None
         The same rows in the same order, with the same scores and outcomes seen later (not those of
-        `split_items`); and with scores of the same model that has not seen them, compared after a
-        straight-line calibration (not for a model that knows items by their earlier outcomes).
+        `split_items`).
+    out_of_fold : PoissonItems, NormalItems or BinomialItems or None
+        The same rows in the same order, with scores of the same model that has not seen them,
+        compared after a straight-line calibration (not for a model that knows items by their
+        earlier outcomes).
 
     Returns
     -------

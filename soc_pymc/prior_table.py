@@ -202,8 +202,13 @@ def load(path: Any) -> PriorTable:
 
     Parameters
     ----------
-    path
+    path : str or Path
         The file, ``*.json`` (read with the standard library) or Parquet (with PyArrow).
+
+    Returns
+    -------
+    PriorTable
+        The table, for `score`.
 
     Raises
     ------
@@ -271,12 +276,17 @@ def score(
 
     Parameters
     ----------
-    table
+    table : PriorTable, str or Path
         The prior, from `load`, or the path of its file.
-    score, outcome, size, group
-        Scores, or None for a fit without; counts and exposures, values and noise sds, or successes
-        and trials, without which theta is given the score alone; labels of groups.
-    quantiles
+    score : float or array_like, shape (n,), or None
+        Scores, or None for a fit without.
+    outcome : float or array_like, shape (n,), or None
+        Counts, values or successes, without which theta is given the score alone.
+    size : float or array_like, shape (n,), or None
+        Exposures, noise sds or trials.
+    group : str or array_like, shape (n,), or None
+        Labels of groups.
+    quantiles : Sequence[float]
         Levels, from 0.005 to 0.995.
 
     Returns

@@ -92,7 +92,7 @@ def row_curvature(data: RowSums, location: Floats, dispersion: Floats) -> RowCur
     """Slopes and information of all rows."""
     expansion = data.expansion(location, dispersion)
     expected = np.stack(data.information(location, dispersion))
-    observed = np.stack([expected[0], -expansion.by_second])
+    observed = np.stack([expected[0], -expansion.by_dispersion])
     return RowCurvature(expansion.value, np.stack(expansion.slopes), expected, observed)
 
 

@@ -76,10 +76,10 @@ def model(stats: Statistics, prior: Prior | None = None) -> "pm.Model":
 
     Parameters
     ----------
-    stats
+    stats : Statistics
         Sufficient statistics of the items; for mixtures with joint cells.
-    prior
-        The prior's configuration; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
+    prior : Gamma, Normal, Beta, a mixture of them or None
+        The prior of theta; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
         ``soc.Beta()`` for successes.
 
     Returns

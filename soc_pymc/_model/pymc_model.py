@@ -262,7 +262,7 @@ def pymc_model(problem: "Problem") -> pm.Model:
             cells = problem.mixture.cells
             observe_mixture(problem.observed, predictors, cells, problem.totals)
         else:
-            names = (f"bin_{curve}" for curve in problem.family.curves)
+            names = (f"bin_{curve}" for curve in problem.family.curve_names)
             curves = dict(zip(names, values, strict=True))
             observe_curves(problem.observed, curves, problem.pilot.data)
     return model

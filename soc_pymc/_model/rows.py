@@ -15,7 +15,7 @@ from ..data.binning import stand_out
 from ..data.statistics import Statistics
 from ..families.family import Family
 from ..families.rows import Columns, RowSums, pooled
-from ..families.scales import RANK, SCALES, ZERO_EXPOSURE, Scale
+from ..families.scales import RANK, SCALES, ZERO_EXPOSURE
 from .splines import Axis
 
 CLASS = 3  # sizes have 16 cells per octave, and 2^3 cells make a class
@@ -110,11 +110,11 @@ def rows_of(
         most_bins = MOST_BINS if by_size or grouped else stats.bins
     at_atoms = stats.atom_bins if atoms else np.empty(0, dtype=np.int64)
     place_of = _places(stats, most_bins, at_atoms)
-    size_cell = family.rows.size_cell if by_size else ""
+    size_cell = family.outcome.size_cell if by_size else ""
     no_cells = np.empty(0, dtype=np.int64)
     keys = Keys(grouped, size_cell, place_of, no_cells)
     rows = _rows(stats, family, keys, at_atoms)
-    names = ("joint",) if by_size else ("part", *family.rows.margins)
+    names = ("joint",) if by_size else ("part", *family.outcome.margins)
     cells = {name: cells_of(stats, rows, name) for name in names}
     if place_of[-1] + 1 < stats.bins:  # bins are merged
         cells |= {name: pooled(cells[name]) for name in names if name != "part"}
@@ -185,7 +185,7 @@ def _common_sizes(cell: Ints, log_size: Floats, n: Floats) -> pd.DataFrame:
 def sizes_vary(stats: Statistics, family: Family) -> bool:
     """Return True if items that say something of theta have sizes of several classes."""
     table = stats.table("joint")
-    cell = table[family.rows.size_cell]
+    cell = table[family.outcome.size_cell]
     informative = (table["n"] > 0) & (cell != ZERO_EXPOSURE)
     return bool(np.ptp(cell[informative] >> CLASS))
 
@@ -214,13 +214,5 @@ def positions(axis: Axis, rows: Rows) -> tuple[Floats, Floats]:
     """Mean and variance of the positions on the axis of the items of each row's bins."""
     if axis.scale == RANK:
         return rows.rank, rows.rank_width**2 / 12.0
-    mean = rows.sums[axis.local.sums[0]] / rows.sums["n"]
-    return mean, np.nan_to_num(scale_variances(axis.local, rows))
-
-
-def scale_variances(scale: Scale, rows: Rows) -> Floats:
-    """Variance on a scale of the items of each row's bins; NaN if a score has no position."""
-    mean, square = (rows.sums[name] / rows.sums["n"] for name in scale.sums)
-    variance = square - mean**2
-    # a variance below the rounding of the sums is 0
-    return np.where(variance <= 1e-12 * square, 0.0, variance)
+    mean, variance = axis.local.moments(rows.sums)
+    return mean, np.nan_to_num(variance)

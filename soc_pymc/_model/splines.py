@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.interpolate import CubicSpline
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, middle_shares
 from ..families.scales import LINEAR, SCALES, Scale
 
 
@@ -54,7 +54,7 @@ def place_knots(position: ArrayLike, weight: ArrayLike, number: int) -> Floats:
     distinct = _apart(np.unique(u))
     if len(distinct) <= number:
         return distinct
-    middle = (np.cumsum(w) - 0.5 * w) / w.sum()
+    middle = middle_shares(w)
     share = np.linspace(0.0, 1.0, number)
     knots = np.interp(share * (middle[-1] - middle[0]) + middle[0], middle, u)
     return _apart(knots)

@@ -240,7 +240,7 @@ def make_curve(
 ) -> Curve:
     """The k-th curve; `weak` gives default priors of both on a scale of scores at a centre."""
     name = CURVES[k]
-    variable = family.curves[k]
+    variable = family.curve_names[k]
     spline = (prior.mean, prior.variance)[k]
     axis = axis_of(spline, stats, rows.items)
     u, _ = positions(axis, rows)

@@ -73,21 +73,23 @@ class CheckResult(Result):
 
     Attributes
     ----------
-    table
+    table : pandas.DataFrame
         One row per check and slice: the ``verdict`` is ``"fail"`` where p < 0.01 after
         Holm-Bonferroni over the table, ``"warn"`` where p < 0.05 by itself, else ``"ok"``; a fixed
         bound judges values without ``p``. Items that made the fit are also left out (``LOO-PIT``).
         The ``value`` of the PIT is the largest difference from the uniform cdf; of ``dispersion``
         and ``zero counts`` observed over predicted; of ``noise`` and ``clusters`` how many times as
         wide intervals and bands should be; of ``leave-one-out`` the largest Pareto k.
-    data
-        `xarray.DataTree`, of items on a random subset, for ArviZ's own functions; outcomes and log
-        likelihoods by draw are made when they are read. Of all items ``pit`` has the ECDFs by slice
-        of a ``column``, minus the uniform cdf; ``pit_by_score`` those in 20 bins.
-    advice, remedies
-        What the findings mean and what to try next, in plain sentences; and the same as records,
-        with a ``prior`` to fit, ``roles`` of columns, and the ``nats`` that it gains.
-    elpd
+    data : xarray.DataTree
+        Groups of items on a random subset, for ArviZ's own functions; outcomes and log likelihoods
+        by draw are made when they are read. Of all items ``pit`` has the ECDFs by slice of a
+        ``column``, minus the uniform cdf; ``pit_by_score`` those in 20 bins.
+    advice : tuple[str, ...]
+        What the findings mean and what to try next, in plain sentences.
+    remedies : tuple[Remedy, ...]
+        The same as records, with a ``prior`` to fit, ``roles`` of columns, and the ``nats`` that it
+        gains.
+    elpd : arviz_stats.utils.ELPDData or None
         ArviZ's record of leave-one-out, by item, for ``arviz.compare`` and ``arviz.plot_khat``.
         None for fits of one draw.
 
@@ -155,6 +157,13 @@ def check(
     ------
     ItemsError, FitError
         If the items are not valid or not of the fit's kind, or a column is missing.
+
+    References
+    ----------
+    .. [1] Czado, Gneiting and Held (2009), Predictive model assessment for count data, Biometrics
+       65, 1254-1261.
+    .. [2] Muralidharan and Najmi (2015), Second order calibration: a simple way to get
+       approximate posteriors.
 
     Examples
     --------

@@ -138,6 +138,11 @@ def drift(
     StatisticsError, FitError
         If there are no two days, or `fit` has other columns or a single draw.
 
+    References
+    ----------
+    .. [1] Rauch, Tung and Striebel (1965), Maximum likelihood estimates of linear dynamic
+       systems, AIAA Journal 3, 1445-1450.
+
     Examples
     --------
     >>> import pandas as pd
@@ -296,7 +301,7 @@ def _moved(curves: Curves, state: xr.Dataset) -> Curves:
         xr.DataArray(drawn[..., 2], dims=("chain", "draw")),
     )
     moved = {}
-    for curve, departure in zip(curves.family.curves, departures, strict=True):
+    for curve, departure in zip(curves.family.curve_names, departures, strict=True):
         of_levels = (f"{curve}_of_{grouping}" for grouping in curves.groupings)
         for name in (curve, *of_levels):
             if name in posterior:

@@ -137,11 +137,17 @@ def compare(
 
     Parameters
     ----------
-    fits, data
-        Fits by name; and the items that made all of them, or their statistics with joint cells, of
-        which all items are left out, at the precision of the cells.
-    subset, seed, progress
-        Number of random items that are left out, their seed, and whether to show progress.
+    fits : Mapping[str, Fit]
+        Fits by name.
+    data : PoissonItems, NormalItems, BinomialItems or Statistics
+        The items that made all of them, or their statistics with joint cells, of which all items
+        are left out, at the precision of the cells.
+    subset : int
+        Number of random items that are left out.
+    seed : int
+        Seed of these.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
@@ -159,6 +165,13 @@ def compare(
         If there are fewer than two fits, or `data` are not the items that made all of them. A
         `ConvergenceWarning` says where ``trust`` is not ``"ok"``, an `ItemsWarning` that items have
         clusters, which ``se`` and ``dse`` ignore.
+
+    References
+    ----------
+    .. [1] Vehtari, Gelman and Gabry (2017), Practical Bayesian model evaluation using
+       leave-one-out cross-validation and WAIC, Statistics and Computing 27, 1413-1432.
+    .. [2] Yao, Vehtari, Simpson and Gelman (2018), Using stacking to average Bayesian predictive
+       distributions, Bayesian Analysis 13, 917-1007.
 
     Examples
     --------
@@ -306,8 +319,14 @@ def cross_validate(
 
     Parameters
     ----------
-    stats, prior, method, progress
-        Statistics with folds; and as in `soc.fit`.
+    stats : Statistics
+        Statistics with folds.
+    prior : Gamma, Normal, Beta or None
+        As in `soc.fit`.
+    method : VI, NUTS, FiveSteps or None
+        As in `soc.fit`.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------

@@ -119,7 +119,7 @@ def curve_rows(curves: Curves, stats: Statistics) -> CurveRows:
         stats.cells("joint")  # says what to do where there are none
     bins = bin_scores_of(curves, stats)
     tables = {}
-    for name in ("joint",) if by_size else ("part", *family.rows.margins):
+    for name in ("joint",) if by_size else ("part", *family.outcome.margins):
         table = stats.table(name)
         group = table["group"] * bool(stats.groups)
         row = bins.positions.place(group, table["bin"])
@@ -127,7 +127,7 @@ def curve_rows(curves: Curves, stats: Statistics) -> CurveRows:
     base = next(iter(tables.values()))
     place = np.arange(len(bins.score))
     if by_size:
-        key = np.stack([base["row"], base[family.rows.size_cell] >> CLASS])
+        key = np.stack([base["row"], base[family.outcome.size_cell] >> CLASS])
         (place, _), base["row"] = np.unique(key, axis=1, return_inverse=True)
     n = np.bincount(base["row"], base["n"], len(place))
     if by_size:

@@ -15,7 +15,7 @@ from .formulas import FOLD_PRIME, MOST_FOLDS, near_whole
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NO_SCORE = "(no score)"  # name of the column of scores of items without one
+NO_SCORE = "(no score)"  # in place of the column of scores of items without one
 ONE_SCORE = 0.5  # their score, which has a position on every scale
 MARK = "×"  # in no label of crossed groups; in place of a level it means none of them
 CROSS = f" {MARK} "  # between the levels in the label of a combination
@@ -31,7 +31,6 @@ _NEEDS = {
 FOLDS = Bounds(
     f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}", MOST_FOLDS - 1.0, 0.0, True
 )  # fmt: skip
-_BOUNDS = ChainMap({"fold": FOLDS}, *(kind.bounds for kind in OUTCOMES.values()))
 
 # types of columns, in the words of errors
 _TEXT = "text"
@@ -73,6 +72,11 @@ class Roles(dict[str, str]):
         return Roles(date | self.groups)
 
     @property
+    def columns(self) -> list[str]:
+        """Names of the columns that the table of items has."""
+        return [name for name in self.values() if name != NO_SCORE]
+
+    @property
     def has_score(self) -> bool:
         """True unless the items have no score."""
         return self.get("score") != NO_SCORE
@@ -106,7 +110,8 @@ def is_group(role: str) -> bool:
 
 def bounds_of(role: str) -> Bounds | None:
     """Bounds of a role's numbers; None for roles of ids and labels."""
-    return _BOUNDS.get(role)
+    bounds = (outcome.bounds for outcome in OUTCOMES.values())
+    return ChainMap({"fold": FOLDS}, *bounds).get(role)
 
 
 def needs_of(role: str) -> str:
@@ -159,7 +164,9 @@ def columns_of(batch: "pa.RecordBatch | pa.Table", roles: Roles) -> dict[str, An
     import pyarrow.compute as pc
 
     columns = {
-        role: _read(role, batch[name])
+        role: np.full(batch.num_rows, ONE_SCORE)
+        if name == NO_SCORE
+        else _read(role, batch[name])
         for role, name in roles.items()
         if role not in roles.joined
     }

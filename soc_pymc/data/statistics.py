@@ -437,6 +437,16 @@ def from_tables(
 def load_statistics(path: str | os.PathLike[str]) -> Statistics:
     """Read statistics that `Statistics.save` wrote; nothing in the file is executed.
 
+    Parameters
+    ----------
+    path : str or Path
+        The netCDF file.
+
+    Returns
+    -------
+    Statistics
+        Those that were saved, exactly.
+
     Raises
     ------
     StatisticsError

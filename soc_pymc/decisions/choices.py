@@ -102,10 +102,14 @@ def probability_above(
 
     Parameters
     ----------
-    fit, items
-        The fit, and items of its kind: those of the fit or others.
-    threshold, progress
-        One number, or one for each item, in the unit of theta; and whether to show progress.
+    fit : Fit
+        The fit.
+    items : PoissonItems, NormalItems or BinomialItems
+        Items of the fit's kind: those of the fit or others.
+    threshold : float or array_like, shape (n,)
+        One number, or one for each item, in the unit of theta.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
@@ -151,16 +155,29 @@ def expected_loss(
 
     Parameters
     ----------
-    fit, items, threshold, progress
-        As in `probability_above`, with the same errors.
-    cost_above, cost_below
-        Costs > 0 of a unit of theta above the threshold if the item is not chosen, below it if so.
+    fit : Fit
+        The fit.
+    items : PoissonItems, NormalItems or BinomialItems
+        As in `probability_above`.
+    threshold : float or array_like, shape (n,)
+        As in `probability_above`.
+    cost_above : float
+        Cost, above 0, of a unit of theta above the threshold if the item is not chosen.
+    cost_below : float
+        Cost, above 0, of a unit of theta below the threshold if the item is chosen.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
     pandas.DataFrame
         ``loss_if_chosen`` = cost_below E[(threshold - theta)+ | t, y], ``loss_if_not`` = cost_above
         E[(theta - threshold)+ | t, y], and ``choose``: whether the former is less.
+
+    Raises
+    ------
+    ItemsError, FitError
+        As in `probability_above`.
 
     Examples
     --------
@@ -212,10 +229,17 @@ def value_of_exposure(
 
     Parameters
     ----------
-    fit, items, threshold, progress
-        As in `probability_above`, with the same errors; the threshold may be None.
-    more
-        Further exposure or trials, or the noise sd of one further value: > 0, one or per item.
+    fit : Fit
+        The fit.
+    items : PoissonItems, NormalItems or BinomialItems
+        As in `probability_above`.
+    more : float or array_like, shape (n,)
+        Further exposure or trials, or the noise sd of one further value: above 0, one number or one
+        for each item.
+    threshold : float or array_like, shape (n,), or None
+        One number, or one for each item, in the unit of theta.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
@@ -224,6 +248,15 @@ def value_of_exposure(
         after the observation (for single families that of the best linear estimate); with
         `threshold` also ``value``, the expected value of sample information E[max(E(theta | t, y,
         y') - threshold, 0)] - max(E(theta | t, y) - threshold, 0) of the further outcome y'.
+
+    Raises
+    ------
+    ItemsError, FitError
+        As in `probability_above`.
+
+    References
+    ----------
+    .. [1] Raiffa and Schlaifer (1961), Applied statistical decision theory, Harvard University.
 
     Examples
     --------

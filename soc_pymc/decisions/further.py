@@ -53,7 +53,8 @@ def value_of_outcome(
     size = _possible(family, size)
     above = theta.average(family.mean(theta.a, theta.b)) > cut
     least = _cut_off(family, coarse, size, cut)
-    gained = family.gained(least, above, theta.a, theta.b, size, cut)
+    if_above, if_not = family.gained(least, size, theta.a, theta.b, cut)
+    gained = np.where(above, if_above, if_not)
     return np.maximum(theta.average(gained), 0.0)
 
 

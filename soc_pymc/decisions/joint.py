@@ -107,16 +107,32 @@ def thompson_draws(
 
     Parameters
     ----------
-    fit, items, progress
-        As in `probability_above`, with the same errors.
-    draws, seed
-        Number of draws, and seed: take another one each round. Fewer draws are the first of more.
+    fit : Fit
+        The fit.
+    items : PoissonItems, NormalItems or BinomialItems
+        As in `probability_above`.
+    draws : int
+        Number of draws. Fewer draws are the first of more.
+    seed : int
+        Seed of the draws: take another one each round.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
     xarray.DataArray
         ``theta`` (draw, item), with coordinates ``item`` (as the index of `probability_above`) and
         ``curve``, the draw of the curves that all items share.
+
+    Raises
+    ------
+    ItemsError, FitError
+        As in `probability_above`.
+
+    References
+    ----------
+    .. [1] Thompson (1933), On the likelihood that one unknown probability exceeds another,
+       Biometrika 25, 285-294.
 
     Examples
     --------
@@ -154,16 +170,29 @@ def probability_best(
 
     Parameters
     ----------
-    fit, items, seed, progress
-        As in `thompson_draws`, with the same errors; items are ranked among themselves.
-    k, draws
-        Size of the top, at least 1; and number of joint draws, at least 2.
+    fit : Fit
+        The fit.
+    items : PoissonItems, NormalItems or BinomialItems
+        Items of the fit's kind, which are ranked among themselves.
+    k : int
+        Size of the top, at least 1.
+    draws : int
+        Number of joint draws, at least 2.
+    seed : int
+        Seed of the draws.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
     pandas.DataFrame
         ``probability``, whose sum is k, and ``error``, its Monte Carlo standard error: at most
         0.5 / sqrt(draws). Indexed as in `probability_above`.
+
+    Raises
+    ------
+    ItemsError, FitError
+        As in `probability_above`.
 
     Examples
     --------
@@ -238,16 +267,23 @@ def total(
 
     Parameters
     ----------
-    fit, items, progress
-        As in `probability_above`, with the same errors.
-    weights
+    fit : Fit
+        The fit.
+    items : PoissonItems, NormalItems or BinomialItems
+        As in `probability_above`.
+    weights : str, array_like of shape (n,), or None
         ``"exposure"`` (of successes ``"trials"`` too), another column of numbers, or a number for
         each item: the total is the sum of weight times theta. None counts items.
-    by, mean
-        Column of labels, or a label for each item: one total for each label. And whether to divide
-        by the sum of the weights, which then must be >= 0 and not all 0.
-    quantiles, threshold
-        Probabilities of the quantile columns; and a number in the unit of the total, or None.
+    by : str, array_like of shape (n,), or None
+        Column of labels, or a label for each item: one total for each label.
+    mean : bool
+        Whether to divide by the sum of the weights, which then must be >= 0 and not all 0.
+    quantiles : Sequence[float]
+        Probabilities of the quantile columns.
+    threshold : float or None
+        A number in the unit of the total.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
@@ -256,6 +292,11 @@ def total(
         ``mean`` and ``sd`` of the total; ``sd_curves``, the part of the sd that comes from the
         curves; quantiles such as ``q05`` and ``q97_5``, within about 0.02 sd; with `threshold` also
         ``probability_above``.
+
+    Raises
+    ------
+    ItemsError, FitError
+        As in `probability_above`.
 
     Examples
     --------

@@ -231,12 +231,9 @@ class BinomialRows(RowSums):
     total: Floats  # (rows,): sum of successes
     failures: Floats  # (rows,): and of failures
     constant: Floats  # (rows,): sum of log (n choose y), which makes a log probability
-    spread: (
-        Floats  # (rows,): variance of the items' logits of the mean around the row's
-    )
+    # (rows,): variance of the items' logits of the mean around the row's
+    spread: Floats
 
-    margins = ("trials", "failures", "successes")
-    size_cell = "trials_cell"
     nothing = "all trials are 0"
     natural_scales = ("logit", "log")  # scores that are probabilities, or small rates
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from .._lib.arrays import Bools, Floats
+from .._lib.arrays import Floats
 from ..prior_table import ARRAYS, mixture_rows, moments
 from .mixtures import Components
 from .outcome import Outcome
@@ -32,11 +32,10 @@ class Family(Components):
     mixture: type  # that of mixtures of it
     rows: type[RowSums]  # sums of rows of items, and the log marginal given them
     formulas: Any  # of `soc_pymc.prior_table`
-    curves: tuple[str, str]  # names of the two curves in the posterior
-    parameter_names: tuple[str, str]  # names of the conjugate parameters
-    update: Callable[
-        [Any, Any, Any, Any], Pair
-    ]  # parameters given an outcome and its size
+    curve_names: tuple[str, str]  # of both curves in the posterior
+    parameter_names: tuple[str, str]  # of the conjugate parameters
+    # parameters given an outcome and its size
+    update: Callable[[Any, Any, Any, Any], Pair]
     mean: Callable[[Any, Any], Any]  # E(theta) from the parameters
     variance: Callable[[Any, Any], Any]
 
@@ -45,7 +44,7 @@ class Family(Components):
         self.update = formulas.update
         self.mean = formulas.mean
         self.variance = formulas.variance
-        self.curves: tuple[str, str] = self.prior.curve_names
+        self.curve_names: tuple[str, str] = self.prior.curve_names
 
     def __reduce__(self) -> tuple[Any, ...]:  # copies are the family itself
         return _family_named, (self.name,)
@@ -67,26 +66,24 @@ class Family(Components):
     ) -> dict[str, Floats]:
         """Variables of `soc.calibration_curves` by name."""
         mean, variance = self.natural_moments(location, np.exp(dispersion))
-        moments = {"mean": mean, "variance": variance, self.curves[0]: location}
-        a_b = zip(
-            self.parameter_names, self.to_parameters(location, dispersion), strict=True
-        )
-        return moments | {"log_variance": np.log(variance)} | dict(a_b)
+        moments = {"mean": mean, "variance": variance, self.curve_names[0]: location}
+        parameters = self.to_parameters(location, dispersion)
+        named = zip(self.parameter_names, parameters, strict=True)
+        return moments | {"log_variance": np.log(variance)} | dict(named)
 
     @abstractmethod
     def natural_moments(self, location: Floats, dispersion: Floats) -> Pair:
-        """E(theta) and Var(theta) from the first curve and exp of the second, which may be 0."""
+        """E(theta) and Var(theta) from the location and exp of the dispersion, which may be 0."""
 
     def widened(
         self, location: Floats, dispersion: Floats, spread: Floats | float
     ) -> Pair:
-        """Curves averaged over a variance `spread` of the first, to second order."""
-        return self.rows.widened(
-            np, location, dispersion, np.asarray(spread, dtype=float)
-        )
+        """Curves averaged over a variance `spread` of the location, to second order."""
+        spread = np.asarray(spread, dtype=float)
+        return self.rows.widened(np, location, dispersion, spread)
 
     def unit(self, dispersion: Floats) -> Floats:
-        """Unit of an sd of the first curve, from the second."""
+        """Unit of an sd of the location, from the dispersion."""
         return np.ones_like(dispersion)
 
     # --- theta
@@ -109,15 +106,13 @@ class Family(Components):
 
     def excess(self, cut: Floats, a: Floats, b: Floats) -> Floats:
         """E[(theta - cut)+]."""
-        inside = (self.mean(a, b) - cut) * self.above(cut, a, b) + self.kernel(
-            cut, a, b
-        )
-        return np.maximum(inside, 0.0)
+        inside = (self.mean(a, b) - cut) * self.above(cut, a, b)
+        return np.maximum(inside + self.kernel(cut, a, b), 0.0)
 
     def shortfall(self, cut: Floats, a: Floats, b: Floats) -> Floats:
         """E[(cut - theta)+]."""
-        inside = (cut - self.mean(a, b)) * self.cdf(cut, a, b) + self.kernel(cut, a, b)
-        return np.maximum(inside, 0.0)
+        inside = (cut - self.mean(a, b)) * self.cdf(cut, a, b)
+        return np.maximum(inside + self.kernel(cut, a, b), 0.0)
 
     @abstractmethod
     def draw(self, a: Floats, b: Floats, rngs: Generators) -> Floats:
@@ -215,20 +210,14 @@ class Family(Components):
         return self.log_marginal(y, size, a, b)
 
     def gained(
-        self,
-        least: Floats,
-        above: Bools,
-        a: Floats,
-        b: Floats,
-        size: Floats,
-        cut: Floats,
-    ) -> Floats:
-        """E[theta - cut] over outcomes that turn the choice: from `least`, below it if `above`."""
+        self, least: Floats, size: Floats, a: Floats, b: Floats, cut: Floats
+    ) -> tuple[Floats, Floats]:
+        """E[cut - theta] over outcomes below `least`, and E[theta - cut] over the others."""
         # theta's prior weighted by theta has a shape `a` one higher
         plain, weighted = (self.below(least, size, shape, b) for shape in (a, a + 1.0))
         mean = self.mean(a, b)
         rise = mean * (1.0 - weighted) - cut * (1.0 - plain)
-        return np.where(above, cut * plain - mean * weighted, rise)
+        return cut * plain - mean * weighted, rise
 
 
 def _family_named(name: str) -> Family:

@@ -343,9 +343,8 @@ class WeightForms:
     bounds: CurveBounds
     base: Floats  # (4, n, R): as in `Grid`
     tilts: Floats  # (n, R, 2): functions that shift and stretch
-    functions: (
-        Floats  # (R, P - 2): functions of the log weights, 0 for other predictors
-    )
+    # (R, P - 2): functions of the log weights, 0 for other predictors
+    functions: Floats
     mean: Floats  # (n, R): mean of theta under each component, minus the pilot's
     variance: Floats  # (n, R): its variance
 
@@ -419,14 +418,12 @@ class Weights:
 
     forms: WeightForms
     weight: Floats  # (n, R, draws)
-    along: list[
-        Floats
-    ]  # derivatives of the base law's log weights in the curves and the path
+    # derivatives of the base law's log weights in the curves and the path
+    along: list[Floats]
     tilt: Floats  # (2, n, draws)
     mean: Floats  # (n, draws): of theta under the weights
-    curve_slopes: (
-        Floats  # (3, n, draws): of the first in the mean, of the second in both moments
-    )
+    # (3, n, draws): of the first in the mean, of the second in both moments
+    curve_slopes: Floats
     inverse: Floats  # (2, 2, n, draws): derivatives of the tilt in both curves
     error: Floats  # (n, draws): by which the curves are missed
 

@@ -25,9 +25,8 @@ from .priors import Normal, NormalMixture
 from .rows import Columns, Pair, Ragged, RowSums, Tensor, Weak, by_row, weak_dispersion
 from .scales import LARGEST_VALUE, LEAST_SD, LINEAR, STEPS, Bounds, Cell
 
-_VARIANCE_SHARE = (
-    0.3  # prior's centre of Var(theta | t), as a share of the values' squared scale
-)
+# prior's centre of Var(theta | t), as a share of the values' squared scale
+_VARIANCE_SHARE = 0.3
 _LEVEL_SD = 3.0
 _NOISE_SUMS = [
     [f"sum_{y}{w}" if y + w else "n" for w in ("", "w", "w2", "w3")]
@@ -127,9 +126,8 @@ class NormalOutcome(Outcome):
         return np.sqrt(sums["sum_w"] / sums["n"])
 
     def exposure_means(self, sums: Columns) -> tuple[Floats, Floats, Floats]:
-        raise FitError(
-            "values have no exposure: noise sds do not add up, so weigh by items"
-        )
+        problem = "values have no exposure: noise sds do not add up, so weigh by items"
+        raise FitError(problem)
 
     def cell_range(self, cells: Columns) -> Pair:
         return uniform_range(cells)
@@ -148,12 +146,8 @@ class NormalOutcome(Outcome):
 
     def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
         variance = _variance_as(y, y)
-        if not (
-            y.min() >= 0
-            and variance.min() > 0
-            and np.ptp(size) > 0
-            and np.ptp(variance) > 0
-        ):
+        varies = np.ptp(size) > 0 and np.ptp(variance) > 0
+        if not (varies and y.min() >= 0 and variance.min() > 0):
             return False
         return bool(np.corrcoef(np.log(size), np.log(variance))[0, 1] > _ALIKE)
 
@@ -166,9 +160,8 @@ class NormalOutcome(Outcome):
         if np.corrcoef(np.log(off), np.log(size**2 / at_mean))[0, 1] < _RELATED:
             return np.ones(1)  # noise that depends on the score alone
         noise = size**2 / off
-        ratio = np.log(noise / (noise + variance)) - np.log(
-            size**2 / (size**2 + variance)
-        )
+        share = noise / (noise + variance)
+        ratio = np.log(share) - np.log(size**2 / (size**2 + variance))
         factor = np.exp(0.5 * np.abs(ratio))
         return factor[factor >= np.quantile(factor, _LEAST_WRONG)]
 
@@ -180,14 +173,10 @@ class NormalOutcome(Outcome):
         return np.asarray(0.5 * ((y - theta) / size) ** 2)
 
     def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
-        noise = rng.standard_normal(len(y))
-        return y + np.sqrt((1 - fraction) / fraction) * size * noise, size / np.sqrt(
-            fraction
-        )
+        noise = np.sqrt((1 - fraction) / fraction) * size * rng.standard_normal(len(y))
+        return y + noise, size / np.sqrt(fraction)
 
-    def remainder(
-        self, y: Floats, size: Floats, held: Pair, fraction: float
-    ) -> tuple[Any, Any]:
+    def remainder(self, y: Floats, size: Floats, held: Pair, fraction: float) -> Pair:
         return (y - fraction * held[0]) / (1 - fraction), size / np.sqrt(1 - fraction)
 
     def noise(self, mean: Floats, variance: Floats | float = 0.0) -> Floats:
@@ -236,8 +225,6 @@ class NormalRows(RowSums):
     farthest = (np.inf, 3.0)
     reach = float(np.inf)  # in the mean the log marginal is a parabola
     most_spread = float(np.inf)
-    margins = ("noise",)
-    size_cell = "noise_cell"
 
     @staticmethod
     def widened(
@@ -256,9 +243,8 @@ class NormalRows(RowSums):
         gap = (location - centre)[..., None]
         n, plain, square = (moments[..., k, :] for k in range(3))
         value = n[..., 0] * xp.log(2.0 * np.pi / inverse)
-        value = value - inverse * inverse * (
-            0.5 * n[..., 2] - inverse * n[..., 3] / 3.0
-        )
+        skew = inverse * n[..., 3] / 3.0
+        value = value - inverse * inverse * (0.5 * n[..., 2] - skew)
         for k in range(4):
             scatter = square[..., k] - gap * (2.0 * plain[..., k] - gap * n[..., k])
             value = value + (-1.0) ** k * inverse ** (k + 1) * scatter
@@ -282,14 +268,11 @@ class NormalRows(RowSums):
         start, (sums,) = by_row(rows, table["row"], _noise_sums(table))
         noise = sums[:, 0, 1] / sums[:, 0, 0]
         # sums of powers of w - noise from those of powers of w
-        shifted = (
-            sum(
-                math.comb(k, j) * (-noise[:, None]) ** (k - j) * sums[:, :, j]
-                for j in range(k + 1)
-            )
-            for k in range(4)
-        )
-        moments = np.stack([*shifted], axis=2)
+        moments = np.zeros_like(sums)
+        for k in range(4):
+            for j in range(k + 1):
+                power = math.comb(k, j) * (-noise[:, None]) ** (k - j)
+                moments[:, :, k] += power * sums[:, :, j]
         # with equal noise the moments are only rounding
         equal = moments[:, 0, 2] <= 1e-13 * noise**2 * sums[:, 0, 0]
         moments[equal, :, 1:] = 0.0
@@ -310,10 +293,9 @@ class NormalRows(RowSums):
         scatter = max(sums["sum_t2"] / n - mean**2, 0.0)
         unit2 = scatter + sums["sum_s2"] / n
         unit = float(np.sqrt(unit2))
-        return (
-            Weak((mean, 10.0 * unit + abs(mean)), (0.0, 3.0 * unit), unit),
-            weak_dispersion(float(np.log(_VARIANCE_SHARE * unit2)), _LEVEL_SD),
-        )
+        location = Weak((mean, 10.0 * unit + abs(mean)), (0.0, 3.0 * unit), unit)
+        level = float(np.log(_VARIANCE_SHARE * unit2))
+        return location, weak_dispersion(level, _LEVEL_SD)
 
     def _sums(self) -> Pair:
         """Number of items by row, and sum of their noise variances."""
@@ -330,26 +312,21 @@ class NormalRows(RowSums):
 
     def information(self, location: Floats, dispersion: Floats) -> Pair:
         """Fisher information of mean and of log variance by row; the two are orthogonal."""
-        row, number, (noise, moments) = (
-            self.by_noise.row,
-            len(self.total),
-            self.by_noise.columns,
-        )
+        row = self.by_noise.row
+        noise, moments = self.by_noise.columns
         variance = np.exp(dispersion)[row]
         n = moments[:, 0, 0]
         total = variance + self.spread[row] + noise
         of_variance = 0.5 * n * (variance / total) ** 2
-        return np.bincount(row, n / total, number), np.bincount(
-            row, of_variance, number
-        )
+        rows = len(self.total)
+        return np.bincount(row, n / total, rows), np.bincount(row, of_variance, rows)
 
     def level(self) -> tuple[float, float]:
         """Overall mean, and the log of the variance less the noise."""
         n, noises = self._sums()
         level = float(np.average(self.total, weights=n))
-        squares = (
-            self.by_noise.columns[1][:, 2, 0].sum() + n @ (self.total - level) ** 2
-        )
+        _, moments = self.by_noise.columns
+        squares = moments[:, 2, 0].sum() + n @ (self.total - level) ** 2
         noise = noises.sum() / n.sum()
         return level, float(np.log(np.maximum(squares / n.sum() - noise, 0.1 * noise)))
 
@@ -357,10 +334,8 @@ class NormalRows(RowSums):
 def _noise_sums(table: Columns) -> Floats:
     """Sums of cells, (cells, 3, 4): of w^k times 1, y and y^2, k = 0 to 3."""
     if "sum_yw" in table:
-        sums = np.array(
-            [[table[name] for name in names] for names in _NOISE_SUMS], dtype=float
-        )
-        return np.moveaxis(sums, -1, 0)
+        sums = [[table[name] for name in names] for names in _NOISE_SUMS]
+        return np.moveaxis(np.array(sums, dtype=float), -1, 0)
     # values and noise hardly vary in joint cells
     n = table["n"].astype(float)
     w1 = table["sum_w"] / n
@@ -428,20 +403,14 @@ class NormalNormal(Family):
         return a, np.sqrt(b + size**2), np.zeros_like(a)
 
     def gained(
-        self,
-        least: Floats,
-        above: Bools,
-        a: Floats,
-        b: Floats,
-        size: Floats,
-        cut: Floats,
-    ) -> Floats:
+        self, least: Floats, size: Floats, a: Floats, b: Floats, cut: Floats
+    ) -> tuple[Floats, Floats]:
         # integral over the further values that change the choice
         total = b + size**2
         bell = self.kernel(least, a, total) * (b / total)
         gap = a - cut
         upto = self.cdf(least, a, total)
-        return np.where(above, bell - gap * upto, bell + gap * (1.0 - upto))
+        return bell - gap * upto, bell + gap * (1.0 - upto)
 
     # --- components of mixtures
 

@@ -129,9 +129,8 @@ class Outcome(ABC):
     theta: Scale  # on which theta and its mean are compared, averaged and banded
     words: Words
     validity: Validity
-    tables: ClassVar[
-        Mapping[str, Table]
-    ]  # first "part", last "joint", which is optional
+    # first "part", last "joint", which is optional
+    tables: ClassVar[Mapping[str, Table]]
     whole: bool = True  # outcomes are whole numbers: predictive cdfs have steps
     positive: bool = True  # theta is positive, with logarithmic curves and pictures
     relative: bool = False  # the spread of theta is reported as a share of its mean
@@ -170,6 +169,12 @@ class Outcome(ABC):
     def margins(self) -> tuple[str, ...]:
         """Names of the tables of cells that are always kept."""
         return tuple(self.tables)[1:-1]
+
+    @property
+    def size_cell(self) -> str:
+        """Column of joint cells with an item's size."""
+        cells = self.tables["joint"].cells.values()
+        return next(cell.name for cell in cells if cell.role == "size")
 
     def sums(self, name: str) -> tuple[str, ...]:
         """Columns of a table without keys: whole numbers, then real sums."""

@@ -42,12 +42,10 @@ _NO_SPREAD = 1e15
 _NO_NOISE = 1e15
 _SHARP = 1e10  # shape from which a Gamma is Normal in the signed root of its deviance
 _NO_GAMMA = 1e100  # shape from which a negative binomial is a Poisson
-_TINY = (
-    -690.0
-)  # log of the numbers below which the cdf of a Gamma is computed from its logarithm
-_LEAST_SHAPE = (
-    1.0  # smaller ones are drawn at shape + 1 and transformed, as draws underflow
-)
+# log of the numbers below which the cdf of a Gamma is computed from its logarithm
+_TINY = -690.0
+# smaller ones are drawn at shape + 1 and transformed, as draws underflow
+_LEAST_SHAPE = 1.0
 _MOST_EVENTS = 1e18  # expected of an item: more than this numpy cannot draw
 _MANY = 1e5  # counts from which on logarithms of probabilities are formed without cancellation
 _TAIL = 20.0  # extent of a grid of further counts, in Gamma tails
@@ -83,9 +81,8 @@ _LOG_SHAPES = (-2.7, 35.0)
 # mean's logarithm, with which components reach down to 1e-6 of the mean and up to 150 times it
 _WIDEST_SPREAD = 1.4
 _FURTHEST_BELOW = 3.8
-_UPPER = (
-    0.05  # log of a share of a component below 0, from which its log density is a line
-)
+# log of a share of a component below 0, from which its log density is a line
+_UPPER = 0.05
 _SKEWED = 0.3  # increase of the largest spread of theta with that of its logarithm
 
 
@@ -155,18 +152,13 @@ class PoissonOutcome(Outcome):
         squares, (n, x1, x2, y1, rate) = residual_squares(groups, known)
         expected = rate * x2 / x1
         noise = y1 - expected
-        if not part[
-            "above"
-        ].any():  # trials; mu (1 - mu) of X of them is low by 1 - 1/X
+        if not part["above"].any():
+            # trials; mu (1 - mu) of X of them is low by 1 - 1/X
             noise = noise * (1 - rate) / np.maximum(1 - 1 / x1, 1e-9)
         # whole numbers would overflow beyond 3e9 events
         variance = 2.0 * y1 * (y1 - 1.0) * (1 - 1 / n) * x2 / x1**2
-        return (
-            known,
-            (squares - noise) / expected,
-            variance / expected**2,
-            noise / expected,
-        )
+        excess = (squares - noise) / expected
+        return known, excess, variance / expected**2, noise / expected
 
     def doubt(self, table: Callable[[str], Columns]) -> str:
         part = table("part")
@@ -186,9 +178,8 @@ class PoissonOutcome(Outcome):
         if not (size.any() and (size == np.floor(size)).all() and (y <= size).all()):
             return False
         rate = float(y.sum() / size.sum())
-        return (tight and rate > _SMALL_RATE) or _look_like_trials(
-            size, np.ones(len(size)), rate
-        )
+        is_large = tight and rate > _SMALL_RATE
+        return is_large or _look_like_trials(size, np.ones(len(size)), rate)
 
     def other_width(
         self, y: Floats, size: Floats, mean: Floats, variance: Floats
@@ -229,22 +220,18 @@ class PoissonOutcome(Outcome):
 
         def residuals(factor: float) -> Pair:
             share = special.expit(np.where(known, odds, 0.0) + factor)
-            weight = counts * share * (1 - share)
-            return np.where(known, y - counts * share, 0.0), np.where(
-                known, weight, 0.0
-            )
+            residual = np.where(known, y - counts * share, 0.0)
+            return residual, np.where(known, counts * share * (1 - share), 0.0)
 
         most = 40.0 + np.abs(odds[known]).max()
-        return residuals(
-            optimize.brentq(lambda factor: residuals(factor)[0].sum(), -most, most)
-        )
+        root = optimize.brentq(lambda x: residuals(x)[0].sum(), -most, most)
+        return residuals(root)
 
 
 def _look_like_trials(size: Floats, items: Floats, rate: float) -> bool:
     """Return True if whole exposures, exceeded by no count, are likely to be trials."""
-    above = float(
-        items @ special.gammainc(size + 1.0, rate * size)
-    )  # expected if Poisson
+    # expected if Poisson
+    above = float(items @ special.gammainc(size + 1.0, rate * size))
     return rate > _SMALL_RATE and not _FEW < above < _SEVERAL
 
 
@@ -262,8 +249,6 @@ class PoissonRows(RowSums):
     constant: Floats  # (rows,): sum of y log N - log y!, which makes a log probability
     spread: Floats  # (rows,): variance of the items' log means around that of the row's centre
 
-    margins = ("count", "exposure")
-    size_cell = "exposure_cell"
     nothing = "every exposure is 0"
 
     @staticmethod
@@ -295,9 +280,8 @@ class PoissonRows(RowSums):
         cv2 = np.exp(dispersion)[..., None]
         shape = items / cv2
         sharp = shape >= _NO_SPREAD
-        drawn = (
-            shape > 0.0
-        ) & ~sharp  # for an infinite cv2 theta is 0 with probability 1
+        # for an infinite cv2 theta is 0 with probability 1
+        drawn = (shape > 0.0) & ~sharp
         gamma = cv2 * rng.standard_gamma(np.where(drawn, shape, 0.0))
         theta_sums = np.select([sharp, drawn], [items, gamma], 0.0)
         expected = np.exp(location) * (exposure * theta_sums).sum(axis=-1)
@@ -329,11 +313,9 @@ class PoissonRows(RowSums):
 
     def information(self, location: Floats, dispersion: Floats) -> Pair:
         """Fisher information of log mean, and a lower bound of that of log cv2, by row."""
-        row, number, (exposure, items, _) = (
-            self.points.row,
-            len(self.total),
-            self.points.columns,
-        )
+        row = self.points.row
+        number = len(self.total)
+        exposure, items, _ = self.points.columns
         log_mean, log_cv2 = self.widened(np, location, dispersion, self.spread)
         chain = np.exp(dispersion - log_cv2) * (1.0 + self.spread)
         cv2 = np.exp(log_cv2)[row]
@@ -362,18 +344,16 @@ def _exposure_points(rows: int, cells: Columns) -> Ragged:
     """Distinct exposures, and the items and counts of each."""
     row, n, n1, n2, n3, y, y1, y2, y3 = columns(cells, _EXPOSURE_SUMS)
     occupied = y > 0
+    of_counts = (values[occupied] for values in (row, y, y1, y2, y3))
     weights = (
         pd.Series(weight).groupby([point_row, exposure]).sum()
         for point_row, exposure, weight in (
             two_points(row, n, n1, n2, n3),
-            two_points(
-                row[occupied], y[occupied], y1[occupied], y2[occupied], y3[occupied]
-            ),
+            two_points(*of_counts),
         )
     )
-    points = pd.concat(weights, axis=1, sort=True).fillna(
-        0.0
-    )  # exact cells share their points
+    # exact cells share their points
+    points = pd.concat(weights, axis=1, sort=True).fillna(0.0)
     place, size = (points.index.get_level_values(k).to_numpy() for k in (0, 1))
     return by_row(rows, place, size, *points.to_numpy().T)
 
@@ -409,11 +389,8 @@ class PoissonGamma(Family):
 
     def kernel(self, cut: Floats, a: Floats, b: Floats) -> Floats:
         # x^a e^-x / Gamma(a + 1) as a Poisson probability, which loses no digits where a is large
-        return (
-            a
-            / b
-            * np.exp(log_negative_binomial(a, _NO_GAMMA, np.maximum(cut, 0.0) * b))
-        )
+        log_p = log_negative_binomial(a, _NO_GAMMA, np.maximum(cut, 0.0) * b)
+        return a / b * np.exp(log_p)
 
     def draw(self, a: Floats, b: Floats, rngs: Generators) -> Floats:
         return draw_log_gamma(a, rngs) - np.log(b)
@@ -437,9 +414,8 @@ class PoissonGamma(Family):
 
     def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         ratio = size / b
-        tail = beta_tail(
-            ratio / (1.0 + ratio), 1.0 / (1.0 + ratio), np.maximum(y, 1.0), a
-        )
+        share = ratio / (1.0 + ratio)
+        tail = beta_tail(share, 1.0 / (1.0 + ratio), np.maximum(y, 1.0), a)
         return np.where(y > 0, tail, 0.0)
 
     def simulate(

@@ -88,6 +88,11 @@ class Constant(Spline):
     level : tuple[float, float] or None
         As in `Spline`.
 
+    Raises
+    ------
+    FitError
+        If a term is not what it must be.
+
     Examples
     --------
     >>> Gamma(variance=Constant()).variance.knots
@@ -232,6 +237,11 @@ class Normal(_Single):
     atoms : bool
         As in `Gamma`.
 
+    Raises
+    ------
+    FitError
+        If a term is not what it must be.
+
     Examples
     --------
     >>> Normal().mean.scale
@@ -269,6 +279,11 @@ class Beta(_Single):
         As in `Gamma`.
     atoms : bool
         As in `Gamma`.
+
+    Raises
+    ------
+    FitError
+        If a term is not what it must be.
 
     Examples
     --------
@@ -360,6 +375,11 @@ class NormalMixture(_Mixture, Normal):
     drift : float
         As in `GammaMixture`.
 
+    Raises
+    ------
+    FitError
+        If a term is not what it must be, or a number is out of range.
+
     Examples
     --------
     >>> NormalMixture().mean.scale
@@ -397,6 +417,11 @@ class BetaMixture(_Mixture, Beta):
         As in `GammaMixture`.
     drift : float
         As in `GammaMixture`.
+
+    Raises
+    ------
+    FitError
+        If a term is not what it must be, or a number is out of range.
 
     Examples
     --------

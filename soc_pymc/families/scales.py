@@ -17,6 +17,7 @@ from .._lib.arrays import Bools, Floats
 from .._lib.errors import FitError
 
 RANK = "rank"
+_ROUNDING = 1e-12  # of a square
 MIDDLE = 0.5  # a score with a position on every scale
 
 
@@ -31,15 +32,21 @@ class Scale:
     position: Callable[[Any], Any]  # positions of an array of scores
     score: Callable[[Any], Any]  # scores at an array of positions
     formula: Callable[[Any, Any], Any]  # position in operators, given a function log
-    suffix: (
-        str  # suffix of columns that sum positions: "sum_{suffix}" and "sum_{suffix}2"
-    )
+    # suffix of columns that sum positions: "sum_{suffix}" and "sum_{suffix}2"
+    suffix: str
     width: str  # column of a fit's bins with the sd of positions
 
     @property
     def sums(self) -> tuple[str, str]:
         """Columns of statistics: sums of positions and of their squares."""
         return f"sum_{self.suffix}", f"sum_{self.suffix}2"
+
+    def moments(self, sums: Mapping[str, Any]) -> tuple[Floats, Floats]:
+        """Mean and variance of the positions of items, from rows of their sums."""
+        mean, square = (sums[name] / sums["n"] for name in self.sums)
+        variance = square - mean**2
+        # a variance below the rounding of the sums is 0
+        return mean, np.where(variance <= _ROUNDING * square, 0.0, variance)
 
     def holds(self, score: Floats | float) -> Bools:
         """Mask of the scores that have a position."""
@@ -111,9 +118,8 @@ class Cell(NamedTuple):
 
 LARGEST_COUNT = 2.0**53 - 1.0  # exact in float64, and no larger number is rounded to it
 LARGEST = 1e90  # score or exposure: third powers, times a count, must stay finite
-LARGEST_VALUE = (
-    1e35  # value or noise sd: y^2 s^6, summed over all items, must stay finite
-)
+# value or noise sd: y^2 s^6, summed over all items, must stay finite
+LARGEST_VALUE = 1e35
 LEAST_SD = 1e-35  # noise sd: y^2 s^6 must not vanish for y of at least this size
 
 

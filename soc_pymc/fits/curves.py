@@ -253,7 +253,7 @@ class Curves:
 
     def _variable(self, curve: str) -> str:
         """Name of a curve in the posterior."""
-        return self.family.curves[curve == "variance"]
+        return self.family.curve_names[curve == "variance"]
 
     def _curve(
         self, curve: str, score: Floats, group: Any, size: Any, reduce: _Reduce

@@ -275,6 +275,11 @@ def outcome_roles(attrs: Mapping[Any, Any]) -> dict[str, str]:
 def load_fit(path: str | os.PathLike[str]) -> Fit:
     """Read a fit that `Fit.save` wrote to the netCDF file `path`; nothing in it is executed.
 
+    Parameters
+    ----------
+    path : str or Path
+        The netCDF file.
+
     Returns
     -------
     Fit

@@ -45,20 +45,26 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
     Parameters
     ----------
-    prior
+    prior : Gamma, Normal, Beta, a mixture of them, "auto" or None
         The prior of theta given t; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
         ``soc.Beta()`` for successes and labels; ``"auto"`` chooses, as in `soc.fit`.
-    method
+    method : VI, NUTS, FiveSteps or None
         ``soc.VI()`` (the default), ``soc.NUTS()`` or ``soc.FiveSteps()``; its ``seed`` is the
         estimator's random state.
-    noise_sd
+    noise_sd : float or None
         A number > 0: outcomes are values, and this is their default noise sd. None: they are
         counts, unless `fit` gets noise sds or trials, or `y` are labels.
-    pos_label
+    pos_label : object
         The label of a success, of the two that `y` has, such as ``"yes"``. None takes labels that
         are true or false; 0 and 1 are labels with ``prior=soc.Beta()`` or ``pos_label=1``.
-    bins, on_leakage, draws, progress
-        As in `soc.summarize` and `soc.item_posteriors`.
+    bins : int or None
+        Number of bins, as in `soc.summarize`.
+    on_leakage : {"raise", "warn", "ignore"}
+        As in `soc.summarize`.
+    draws : {"auto", "all"}
+        As in `soc.item_posteriors`.
+    progress : bool
+        Whether to show progress.
 
     Attributes
     ----------

@@ -188,7 +188,7 @@ def _added(
         return _added_to_curves(built, stats, posterior), {}
     shared = build(stats, replace(plain, groups=False))
     common = _added_to_curves(shared, stats, posterior)
-    for curve in built.family.curves:
+    for curve in built.family.curve_names:
         for grouping in built.pilot.groupings:
             common[f"{curve}_of_{grouping.name}"] = common[curve][:, None]
     return common, _added_to_levels(built, built.pilot.levels, stats, posterior)
@@ -251,9 +251,9 @@ def for_clusters(
         for name, added in deviations.items():
             wider[name] += np.einsum("cdgk,gkj->cdgj", by_level, added, optimize=True)
     factors = _factors(posterior, common, deviations)
-    curve = built.family.curves[0]
+    curve = built.family.curve_names[0]
     mean_factor, variance_factor = (
-        float(factors[name].median()) for name in built.family.curves
+        float(factors[name].median()) for name in built.family.curve_names
     )
     for name in map(str, factors):
         if name.startswith(curve):

@@ -170,8 +170,8 @@ def minibatch_density(built: Problem, bins: NDArray[np.intp]) -> Evaluate:
     expansion = data.expansion(location, dispersion)
     slopes = [slope @ x for slope, x in zip(expansion.slopes, designs, strict=True)]
     bends = (
-        (expansion.by_first, expansion.mixed),
-        (expansion.mixed, expansion.by_second),
+        (expansion.by_location, expansion.mixed),
+        (expansion.mixed, expansion.by_dispersion),
     )
     squares = [
         [

@@ -223,7 +223,9 @@ class LevelDensity:
         grouping = self._rows.terms[0].grouping
         curves = {}
         start = 0
-        for name, term in zip(self._built.family.curves, self._rows.terms, strict=True):
+        for name, term in zip(
+            self._built.family.curve_names, self._rows.terms, strict=True
+        ):
             part = deviations[:, :, start : start + len(term.kind)]
             start = start + len(term.kind)
             shared = posterior[name]

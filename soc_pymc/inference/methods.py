@@ -67,6 +67,11 @@ class VI(PosteriorMethod):
     max_iterations : int
         Iterations of the optimiser before it gives up with a warning.
 
+    Raises
+    ------
+    FitError
+        If a number is out of range.
+
     Examples
     --------
     >>> VI(seed=1).draws
@@ -106,6 +111,16 @@ class NUTS(PosteriorMethod):
         Seed of the sampler.
     target_accept : float
         Acceptance probability that tuning aims at: raise it where transitions diverge.
+
+    Raises
+    ------
+    FitError
+        If a number is out of range.
+
+    References
+    ----------
+    .. [1] Hoffman and Gelman (2014), The No-U-Turn sampler, Journal of Machine Learning Research
+       15, 1593-1623.
 
     Examples
     --------

@@ -96,11 +96,21 @@ class FiveSteps(Method):
 
     Parameters
     ----------
-    moments
+    moments : {"plain", "log"}
         Moments that are smoothed: ``"plain"``, E(theta | t) and Var(theta | t) (for counts, log
         E(theta | t) and the squared coefficient of variation); or ``"log"``, E(log theta | t) and
         Var(log theta | t), as in Section 5.1 of Muralidharan and Najmi, "Second Order Calibration",
         for counts in bins with hundreds of events: with few these moments are mostly noise.
+
+    Raises
+    ------
+    FitError
+        If `moments` is another word.
+
+    References
+    ----------
+    .. [1] Muralidharan and Najmi (2015), Second order calibration: a simple way to get
+       approximate posteriors.
 
     Examples
     --------

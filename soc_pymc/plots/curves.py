@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._lib import arguments as rules
 from .._lib.arguments import PROBABILITY, A, OrNone, Whole, shown
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, equal_parts
 from .._lib.errors import FitError
 from ..data.roles import Roles
 from ..families import FAMILIES
@@ -77,18 +77,27 @@ def plot_curves(
 
     Parameters
     ----------
-    fit, prob, simultaneous
-        The fit; probability of the bands at each score (dark), and whether to add those that hold
-        whole curves (light). A fit with a single draw has none.
-    axes, group
-        Two axes, of a figure with a layout such as "constrained"; None makes a figure. Label of a
-        group (of crossed groups a tuple), or up to seven in a list: a line and a pointwise band for
-        each; None draws the shared curve.
+    fit : Fit
+        The fit.
+    prob : float
+        Probability of the bands at each score (dark). A fit with a single draw has none.
+    simultaneous : bool
+        Whether to add bands that hold whole curves (light).
+    axes : Sequence[Axes] or numpy.ndarray of shape (2,), or None
+        Two axes, of a figure with a layout such as "constrained"; None makes a figure.
+    group : str, tuple, list of these or None
+        Label of a group (of crossed groups a tuple), or up to seven in a list: a line and a
+        pointwise band for each; None draws the shared curve.
 
     Returns
     -------
     numpy.ndarray
         The two axes.
+
+    Raises
+    ------
+    FitError
+        If an argument is not valid, or there are no such groups.
 
     Examples
     --------
@@ -273,11 +282,24 @@ def plot_prior(
 
     Parameters
     ----------
-    fit, score
-        The fit, and up to seven scores; None takes those below which 5, 25, 50, 75 and 95% lie.
-    exposure, ax
-        Exposure (noise sd) of the prior of a fit with a term in it, else None. Axes to draw in;
-        None makes a figure.
+    fit : Fit
+        The fit.
+    score : array_like, shape (k,), or None
+        Up to seven scores; None takes those below which 5, 25, 50, 75 and 95% lie.
+    exposure : float or None
+        Exposure (noise sd) of the prior of a fit with a term in it.
+    ax : Axes or None
+        Axes to draw in; None makes a figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    FitError
+        If an argument is not valid, or the fit has no term in exposure.
 
     Examples
     --------
@@ -361,13 +383,22 @@ def plot_prior_predictive(
 
     Parameters
     ----------
-    result, lines, axes
-        From `soc.prior_predictive`; number of thin lines; and two axes, None makes a figure.
+    result : xarray.DataTree
+        From `soc.prior_predictive`.
+    lines : int
+        Number of thin lines.
+    axes : Sequence[Axes] or numpy.ndarray of shape (2,), or None
+        Two axes; None makes a figure.
 
     Returns
     -------
     numpy.ndarray
         The two axes.
+
+    Raises
+    ------
+    FitError
+        If `result` is something else, or there are not two axes.
 
     Examples
     --------
@@ -474,15 +505,11 @@ def _bins_of(fit: Fit) -> tuple[Floats, ...]:
 def _merged_outcomes(fit: Fit) -> tuple[Floats, Floats, Floats]:
     """Return score, estimate of theta and its error of noise alone, of bins merged evenly."""
     score, y, size, items = _bins_of(fit)
-    middle = np.cumsum(items) - 0.5 * items
     atom = fit.curves.atom(score)
-    group = np.where(
-        atom > 0, -atom, np.floor(middle / items.sum() * _POINTS).astype(int)
-    )
-    _, group = np.unique(group, return_inverse=True)
-    position = np.bincount(
-        group, items * fit.curves.position("mean", score)
-    ) / np.bincount(group, items)
+    part = np.where(atom > 0, -atom, equal_parts(score, _POINTS, items))
+    _, group = np.unique(part, return_inverse=True)
+    weighted = items * fit.curves.position("mean", score)
+    position = np.bincount(group, weighted) / np.bincount(group, items)
     estimate, error = outcome_of(fit).pooled_estimates(y, size, items, group)
     merged = fit.axis("mean").inverse(position)
     merged[group[atom > 0]] = score[atom > 0]

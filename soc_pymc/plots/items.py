@@ -65,12 +65,29 @@ def plot_shrinkage(
 
     Parameters
     ----------
-    table, score
-        What `soc.item_posteriors` returned, and the column of the scores, which colour the points.
-    count, exposure, value, noise_sd, successes, trials
-        Columns of the outcomes and their sizes: one of the three pairs.
-    ax
+    table : table
+        What `soc.item_posteriors` returned.
+    score : str
+        Column of the scores, which colour the points.
+    count : str or None
+        Column of counts, with `exposure`.
+    exposure : str or None
+        Column of exposures.
+    value : str or None
+        Column of values, with `noise_sd`.
+    noise_sd : str or None
+        Column of noise sds.
+    successes : str or None
+        Column of successes, with `trials`.
+    trials : str or None
+        Column of trials.
+    ax : Axes or None
         Axes to draw in; None makes a figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
 
     Raises
     ------
@@ -322,19 +339,28 @@ def plot_calibration(
 
     Parameters
     ----------
-    y, p, pos_label
-        Labels of two classes, predicted probabilities of the positive class, each of shape (n,),
-        and its label, None being 1. Predictions of exactly 0 or 1 are not part of the curve.
-    n_bins, prob, prior
-        Number of bins of equally many items; probability of their intervals and of the band of the
-        whole curve; and prior, None is ``soc.Beta()``.
-    name, ax
-        Name of the curve in the legend; and axes to draw in, where each further curve has another
-        colour; None makes a figure.
+    y : array_like, shape (n,)
+        Labels of two classes.
+    p : array_like, shape (n,)
+        Predicted probabilities of the positive class. Predictions of exactly 0 or 1 are not part of
+        the curve.
+    n_bins : int
+        Number of bins of equally many items.
+    pos_label : object
+        Label of the positive class; None is 1.
+    prob : float
+        Probability of the intervals of bins and of the band of the whole curve.
+    prior : Beta or None
+        Prior of the calibrated probability; None is ``soc.Beta()``.
+    name : str or None
+        Name of the curve in the legend.
+    ax : Axes or None
+        Axes to draw in, where each further curve has another colour; None makes a figure.
 
     Returns
     -------
     CalibrationDisplay
+        The curve with its band, as data and as a picture.
 
     Raises
     ------

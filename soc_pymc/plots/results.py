@@ -45,17 +45,28 @@ def plot_pit(
 
     Parameters
     ----------
-    result, by
-        What `soc.check` returned. None draws every slice, the name of a column, such as
-        ``"exposure"``, its slices, and ``"score"`` histograms in 20 bins of the score (Sections 5.1
-        to 5.3 of Muralidharan and Najmi).
-    ax
+    result : CheckResult
+        What `soc.check` returned.
+    by : str or None
+        Slices to draw: those of a column, such as ``"exposure"``, or all for None; ``"score"``
+        draws histograms in 20 bins of the score (Sections 5.1 to 5.3 of Muralidharan and Najmi).
+    ax : Axes or None
         Axes to draw histograms in, or the first slice alone; None makes a figure of all slices.
 
     Returns
     -------
     numpy.ndarray
         The axes, one for each slice shown.
+
+    Raises
+    ------
+    FitError
+        If `result` is something else, or no slice is by that column.
+
+    References
+    ----------
+    .. [1] Czado, Gneiting and Held (2009), Predictive model assessment for count data, Biometrics
+       65, 1254-1261.
 
     Examples
     --------
@@ -188,18 +199,25 @@ def plot_intervals(
 
     Parameters
     ----------
-    table, rows
+    table : Result or pandas.DataFrame
         A result of a check or of `soc.quantities`, or any table with columns ``where`` and
-        ``value``, and perhaps ``low``, ``high``, ``what``, ``verdict`` and ``p``. And the most rows
-        of a panel: of more, those with the worst verdict and then the least ``p``.
-    reference, axes
-        Where to draw an upright line, such as 0 for no difference; and axes, one for each panel, or
-        None for a figure.
+        ``value``, and perhaps ``low``, ``high``, ``what``, ``verdict`` and ``p``.
+    rows : int
+        Most rows of a panel: of more, those with the worst verdict and then the least ``p``.
+    reference : float or None
+        Where to draw an upright line, such as 0 for no difference.
+    axes : Axes, Sequence[Axes] or numpy.ndarray of shape (panels,), or None
+        Axes, one for each panel; None makes a figure.
 
     Returns
     -------
     numpy.ndarray
         The axes, one for each panel.
+
+    Raises
+    ------
+    FitError
+        If the table lacks columns or known values, or an argument is not valid.
 
     Examples
     --------

@@ -70,6 +70,11 @@ def calibration_curves(
     ItemsWarning
         If the fit never saw the group, or scores are outside its range by more than a tenth of it.
 
+    References
+    ----------
+    .. [1] Muralidharan and Najmi (2015), Second order calibration: a simple way to get
+       approximate posteriors.
+
     Examples
     --------
     >>> import soc_pymc as soc
@@ -229,6 +234,11 @@ def bands(
     FitError
         If `prob` is not between 0 and 1, or `curves` are something else.
 
+    References
+    ----------
+    .. [1] Montiel Olea and Plagborg-Moller (2019), Simultaneous confidence bands, Journal of
+       Applied Econometrics 34, 1-17.
+
     Examples
     --------
     >>> import soc_pymc as soc
@@ -281,12 +291,17 @@ def prior_predictive(
 
     Parameters
     ----------
-    prior, stats
-        The prior's configuration (None is the plain family of the items' kind), and statistics of
-        the items, from `summarize`.
-    draws, items, seed
-        Numbers of draws from the prior and of items, which are drawn with replacement: each has its
-        bin's mean score, and a size from its bin; and the seed.
+    prior : Gamma, Normal, Beta, a mixture of them or None
+        The prior of theta; None is the plain family of the items' kind.
+    stats : Statistics
+        Statistics of the items, from `summarize`.
+    draws : int
+        Number of draws from the prior.
+    items : int
+        Number of items, which are drawn with replacement: each has its bin's mean score, and a size
+        from its bin.
+    seed : int
+        Seed of random numbers.
 
     Returns
     -------

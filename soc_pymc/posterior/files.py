@@ -35,8 +35,10 @@ def export_prior(fit: Fit, path: str | os.PathLike[str]) -> Path:
 
     Parameters
     ----------
-    fit, path
-        The fit, and the file, ``*.parquet`` or ``*.json``, which appears when it is complete.
+    fit : Fit
+        The fit.
+    path : str or Path
+        File to write, ``*.parquet`` or ``*.json``, which appears when it is complete.
 
     Returns
     -------

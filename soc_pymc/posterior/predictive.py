@@ -143,7 +143,7 @@ class SinglePosterior(Posterior):
         curves = self.curves.at(score, group, size, draws)
         variables = self.family.curve_variables(*curves)
         if self.curves.mean_only:
-            names = ("mean", self.family.curves[0])
+            names = ("mean", self.family.curve_names[0])
             return {name: variables[name] for name in names}
         return dict(variables)
 

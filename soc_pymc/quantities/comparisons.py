@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from .._lib.arguments import PROBABILITY, SEED, A, shown
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Floats, Ints, equal_parts
 from .._lib.errors import FitError
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
@@ -25,7 +25,6 @@ from ..checks.findings import (
     two_sided,
 )
 from ..checks.observations import check_rows
-from ..checks.pit import equal_parts
 from ..data.items import Grouping, Items, label_of
 from ..data.statistics import STATISTICS, Statistics
 from ..families.scales import LINEAR, LOG, LOGIT
@@ -89,11 +88,15 @@ def compare_scores(
 
     Parameters
     ----------
-    scores
+    scores : Mapping[str, tuple[Fit, items]]
         By name, a fit and its items: the same rows in the same order, of which only the score (and
         the groups) differ. The first is the one that others are compared with.
-    prob, seed, progress
-        Probability of the intervals, seed of random numbers, and whether to show progress.
+    prob : float
+        Probability of the intervals, between 0 and 1.
+    seed : int
+        Seed of random numbers.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
@@ -109,6 +112,12 @@ def compare_scores(
     FitError, ItemsError
         If there are fewer than two scores, a fit has a single draw or is of another kind of items,
         or the items are not the same rows in the same order.
+
+    References
+    ----------
+    .. [1] Giordano and Broderick (2023), The Bayesian infinitesimal jackknife for variance.
+    .. [2] Iman and Conover (1982), A distribution-free approach to inducing rank correlation
+       among input variables, Communications in Statistics B 11, 311-334.
 
     Examples
     --------
@@ -243,9 +252,12 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
 
     Parameters
     ----------
-    fit, stats, prob
-        A fit with groups, by `soc.VI` or `soc.NUTS`; statistics with the same columns of groups;
-        and the probability of the intervals.
+    fit : Fit
+        A fit with groups, by `soc.VI` or `soc.NUTS`.
+    stats : Statistics
+        Statistics with the same columns of groups.
+    prob : float
+        Probability of the intervals, between 0 and 1.
 
     Returns
     -------
@@ -261,6 +273,11 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     ------
     FitError, StatisticsError
         If the fit has no groups or a single draw, or the statistics have other columns or groups.
+
+    References
+    ----------
+    .. [1] Gelman, Hill and Yajima (2012), Why we (usually) don't have to worry about multiple
+       comparisons, Journal of Research on Educational Effectiveness 5, 189-211.
 
     Examples
     --------
@@ -376,12 +393,18 @@ def sensitivity(
 
     Parameters
     ----------
-    fit, stats, progress
-        The fit, by `soc.VI` or `soc.NUTS`, the statistics that it was made from, and whether to
-        show progress.
-    score, group, exposure
-        As in `calibration_curves`; without scores five, below which 5, 25, 50, 75 and 95% of the
-        items lie.
+    fit : Fit
+        The fit, by `soc.VI` or `soc.NUTS`.
+    stats : Statistics
+        The statistics that it was made from.
+    score : array_like, shape (n,), or None
+        Scores of the curves; None takes five, below which 5, 25, 50, 75 and 95% of the items lie.
+    group : str, tuple or None
+        As in `calibration_curves`.
+    exposure : float, array_like of shape (n,), or None
+        As in `calibration_curves`.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
@@ -397,6 +420,11 @@ def sensitivity(
     FitError
         If the fit has fewer than 100 draws, the statistics are not those that made it, or a score,
         group or exposure is not valid.
+
+    References
+    ----------
+    .. [1] Kallioinen, Paananen, Buerkner and Vehtari (2024), Detecting and diagnosing prior and
+       likelihood sensitivity with power-scaling, Statistics and Computing 34.
 
     Examples
     --------

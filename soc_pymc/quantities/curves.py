@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from .._lib import arguments as rules
 from .._lib.arguments import PROBABILITY, OneOf, OrNone, shown
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Bools, Floats, Ints, equal_parts, middle_shares
 from .._lib.errors import FitError
 from ..checks.findings import PROB, Result, estimates, result_table
 from ..checks.observations import (
@@ -21,7 +21,7 @@ from ..checks.observations import (
     summed,
     totals_without_folds,
 )
-from ..checks.pit import ALL, equal_parts
+from ..checks.pit import ALL
 from ..data.items import Items
 from ..data.roles import Roles
 from ..data.statistics import STATISTICS, Statistics
@@ -57,9 +57,11 @@ def r_squared(fit: Fit, stats: Statistics | None = None) -> xr.DataArray:
 
     Parameters
     ----------
-    fit, stats
-        The fit, and statistics of other items to take means over. A fit with groups needs some: the
-        group then counts as part of the score.
+    fit : Fit
+        The fit.
+    stats : Statistics or None
+        Statistics of other items to take means over. A fit with groups needs some: the group then
+        counts as part of the score.
 
     Returns
     -------
@@ -70,6 +72,11 @@ def r_squared(fit: Fit, stats: Statistics | None = None) -> xr.DataArray:
     ------
     FitError, StatisticsError
         If statistics have other columns or lack groups that the fit has.
+
+    References
+    ----------
+    .. [1] Muralidharan and Najmi (2015), Second order calibration: a simple way to get
+       approximate posteriors.
 
     Examples
     --------
@@ -126,11 +133,19 @@ def variance_reduction(
 
     Parameters
     ----------
-    fit, items
-        The fit, and items, or statistics (with joint cells for a mixture).
-    weight, bins, prob, progress
-        Means are over units of ``"exposure"``, as in the paper, or over ``"items"`` (of values the
-        only choice). Number of bins of about equally many items; probability of the intervals.
+    fit : Fit
+        The fit.
+    items : PoissonItems, NormalItems, BinomialItems or Statistics
+        Items, or statistics (with joint cells for a mixture).
+    weight : {"items", "exposure"}
+        What means are over: units of ``"exposure"``, as in the paper, or ``"items"`` (of values the
+        only choice).
+    bins : int
+        Number of bins of about equally many items.
+    prob : float
+        Probability of the intervals, between 0 and 1.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
@@ -143,6 +158,11 @@ def variance_reduction(
     ------
     FitError, ItemsError, StatisticsError
         If an argument is not valid, or items or statistics are not of the fit's kind.
+
+    References
+    ----------
+    .. [1] Muralidharan and Najmi (2015), Second order calibration: a simple way to get
+       approximate posteriors.
 
     Examples
     --------
@@ -188,14 +208,29 @@ def shrinkage(
 
     Parameters
     ----------
-    fit, items, weight, bins, prob, progress
-        As in `variance_reduction`, with the same errors.
+    fit : Fit
+        The fit.
+    items : PoissonItems, NormalItems, BinomialItems or Statistics
+        As in `variance_reduction`.
+    weight : {"items", "exposure"}
+        What means are over.
+    bins : int
+        Number of bins of about equally many items.
+    prob : float
+        Probability of the intervals, between 0 and 1.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
     Result
         Its ``table`` has the mean of s over all items, and over those of each bin; ``data`` has the
         draws ``share`` and ``share_by_bin``, as in `variance_reduction`.
+
+    Raises
+    ------
+    FitError, ItemsError, StatisticsError
+        As in `variance_reduction`.
 
     Examples
     --------
@@ -297,10 +332,16 @@ def score_at(
 
     Parameters
     ----------
-    fit, target
-        The fit, and a number in the unit of theta, or several.
-    group, exposure, prob
-        As in `calibration_curves`, with one exposure; and the probability of the intervals.
+    fit : Fit
+        The fit.
+    target : float or array_like, shape (k,)
+        What E(theta | t) shall reach, in the unit of theta.
+    group : str, tuple or None
+        As in `calibration_curves`.
+    exposure : float or None
+        As in `calibration_curves`.
+    prob : float
+        Probability of the intervals, between 0 and 1.
 
     Returns
     -------
@@ -390,7 +431,7 @@ def summary(fit: Fit) -> pd.DataFrame:
     if not (fit.mean_only or fit.groups):  # with groups it needs statistics
         values["R-squared", np.nan] = r_squared(fit)
     posterior = fit.curves.posterior
-    for name in fit.curves.family.curves:
+    for name in fit.curves.family.curve_names:
         if f"{name}_wiggle_sd" in posterior:
             values[f"{name}: sd about a line", np.nan] = posterior[f"{name}_wiggle_sd"]
     rows = [
@@ -465,8 +506,8 @@ def score_quantiles(curves: Curves, shares: Sequence[float]) -> Floats:
     bins = curves.bins
     order = np.argsort(bins["score"].to_numpy())
     score, n = (bins[name].to_numpy()[order] for name in ("score", "n_items"))
-    middle = (np.cumsum(n) - 0.5 * n) / n.sum()
-    return np.unique(score[np.searchsorted(middle, shares).clip(max=len(score) - 1)])
+    place = np.searchsorted(middle_shares(n), shares)
+    return np.unique(score[place.clip(max=len(score) - 1)])
 
 
 def by_draw(curves: Curves, values: Mapping[str, Floats], **coords: Any) -> xr.Dataset:
