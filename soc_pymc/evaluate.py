@@ -10,7 +10,7 @@ import xarray as xr
 from scipy import optimize, special
 
 from ._lib.arguments import PROBABILITY, SEED, A, Whole
-from ._lib.arrays import Floats
+from ._lib.arrays import Floats, equal_parts
 from ._lib.errors import FitError, ItemsError
 from ._lib.progress import phase
 from .checks.comparison import cross_validate, warn_of_clusters
@@ -20,7 +20,6 @@ from .checks.pit import (
     ALL,
     LEAST,
     Slice,
-    equal_parts,
     large_sizes,
     pit_findings,
     slice_pits,

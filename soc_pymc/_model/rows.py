@@ -15,7 +15,7 @@ from ..data.binning import stand_out
 from ..data.statistics import Statistics
 from ..families.family import Family
 from ..families.rows import Columns, RowSums, pooled
-from ..families.scales import RANK, SCALES, ZERO_EXPOSURE, Scale
+from ..families.scales import RANK, SCALES, ZERO_EXPOSURE
 from .splines import Axis
 
 CLASS = 3  # sizes have 16 cells per octave, and 2^3 cells make a class
@@ -214,13 +214,5 @@ def positions(axis: Axis, rows: Rows) -> tuple[Floats, Floats]:
     """Mean and variance of the positions on the axis of the items of each row's bins."""
     if axis.scale == RANK:
         return rows.rank, rows.rank_width**2 / 12.0
-    mean = rows.sums[axis.local.sums[0]] / rows.sums["n"]
-    return mean, np.nan_to_num(scale_variances(axis.local, rows))
-
-
-def scale_variances(scale: Scale, rows: Rows) -> Floats:
-    """Variance on a scale of the items of each row's bins; NaN if a score has no position."""
-    mean, square = (rows.sums[name] / rows.sums["n"] for name in scale.sums)
-    variance = square - mean**2
-    # a variance below the rounding of the sums is 0
-    return np.where(variance <= 1e-12 * square, 0.0, variance)
+    mean, variance = axis.local.moments(rows.sums)
+    return mean, np.nan_to_num(variance)

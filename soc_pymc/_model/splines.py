@@ -6,13 +6,12 @@ whose null space is the straight lines.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.interpolate import CubicSpline
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, middle_shares
 from ..families.scales import LINEAR, SCALES, Scale
 
 
@@ -45,11 +44,6 @@ class Axis:
         return np.interp(u, self.fraction, self.score)
 
 
-def knots_in(tree: Any, dim: str) -> Floats:
-    """Positions of the knots of a dim of a fit's `DataTree`."""
-    return np.asarray(tree["posterior"].coords[dim].to_numpy())
-
-
 def place_knots(position: ArrayLike, weight: ArrayLike, number: int) -> Floats:
     """Return up to `number` distinct knots at weighted quantiles of `position`, ends included."""
     u = np.asarray(position, dtype=float)
@@ -60,7 +54,7 @@ def place_knots(position: ArrayLike, weight: ArrayLike, number: int) -> Floats:
     distinct = _apart(np.unique(u))
     if len(distinct) <= number:
         return distinct
-    middle = (np.cumsum(w) - 0.5 * w) / w.sum()
+    middle = middle_shares(w)
     share = np.linspace(0.0, 1.0, number)
     knots = np.interp(share * (middle[-1] - middle[0]) + middle[0], middle, u)
     return _apart(knots)

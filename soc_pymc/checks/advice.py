@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.random import Generator
 from numpy.typing import ArrayLike
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Floats, Ints, equal_parts
 from .._lib.reprs import code_of
 from ..data.roles import Roles
 from ..families import family_of
@@ -25,7 +25,7 @@ from ..posterior.predictive import Posterior
 from .comparison import mixture_weights
 from .findings import FAIL, OK, WARN, WARNS, Remedy
 from .observations import Observations
-from .pit import NUMBER, equal_parts, is_cut, level_codes
+from .pit import NUMBER, is_cut, level_codes
 
 # differences of ECDFs that matter to few uses, of that many items
 _SMALL = 0.01

@@ -20,7 +20,7 @@ import xarray as xr
 from numpy.random import Generator
 
 from .._lib.arguments import digits
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Bools, Floats, Ints, equal_parts
 from .._lib.laws import uniform_distance, uniform_p_value
 from .._lib.reprs import number
 from ..families.outcome import Outcome
@@ -183,18 +183,6 @@ def _fifths(values: pd.Series, n: Ints) -> tuple[Ints, list[str]]:
         )
         ranges.append(f"{k}/{len(ends)}: {low}{f' to {high}' * (high != low)}")
     return code, ranges
-
-
-def equal_parts(value: Floats, parts: int, n: Ints | Floats | None = None) -> Ints:
-    """Return numbers of parts of about equally many items by value, without ties; -1 for NaN."""
-    code = np.full(len(value), -1)
-    known = ~np.isnan(value)
-    tied = np.unique(value[known], return_inverse=True)[1]
-    items = np.bincount(tied, None if n is None else n[known])
-    middle = (np.cumsum(items) - 0.5 * items) / max(items.sum(), 1)
-    of_item = np.minimum((parts * middle[tied]).astype(int), parts - 1)
-    code[known] = np.unique(of_item, return_inverse=True)[1]
-    return code
 
 
 def cdf_ends(

@@ -17,6 +17,7 @@ from .._lib.arrays import Bools, Floats
 from .._lib.errors import FitError
 
 RANK = "rank"
+_ROUNDING = 1e-12  # of a square
 MIDDLE = 0.5  # a score with a position on every scale
 
 
@@ -39,6 +40,13 @@ class Scale:
     def sums(self) -> tuple[str, str]:
         """Columns of statistics: sums of positions and of their squares."""
         return f"sum_{self.suffix}", f"sum_{self.suffix}2"
+
+    def moments(self, sums: Mapping[str, Any]) -> tuple[Floats, Floats]:
+        """Mean and variance of the positions of items, from rows of their sums."""
+        mean, square = (sums[name] / sums["n"] for name in self.sums)
+        variance = square - mean**2
+        # a variance below the rounding of the sums is 0
+        return mean, np.where(variance <= _ROUNDING * square, 0.0, variance)
 
     def holds(self, score: Floats | float) -> Bools:
         """Mask of the scores that have a position."""

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, equal_parts
 from .._model.monotone import project_monotone
 from .._model.pilot import Pilot
 from .._model.problem import Problem, mixture_data
-from .._model.rows import Rows, positions, rows_of, scale_variances
+from .._model.rows import Rows, positions, rows_of
 from .._model.splines import Axis
 from .._model.terms import Curve
 from ..data.items import Grouping
@@ -112,10 +112,7 @@ def _shares(rows: Rows, position: Floats) -> xr.Dataset:
     """Distribution of exposures in each part of the scores, and of each atom."""
     beside = rows.atom == 0
     # a bin's sizes stay in one part, because the order inside a bin is unknown
-    place = np.unique(position, return_inverse=True)[1]
-    n = np.bincount(place, rows.beside)
-    share = (np.cumsum(n) - 0.5 * n) / n.sum()
-    part = np.minimum((share * _PARTS).astype(int), _PARTS - 1)[place]
+    part = equal_parts(position, _PARTS, rows.beside)
     parts, part = np.unique(
         np.where(beside, part, _PARTS + rows.atom), return_inverse=True
     )
@@ -169,7 +166,7 @@ def bin_table(
     }
     for scale in SCALES.values():
         if scale.sums[0] in data:
-            columns[scale.width] = np.sqrt(scale_variances(scale, rows))
+            columns[scale.width] = np.sqrt(scale.moments(rows.sums)[1])
     sums = {str(name): data[name].to_numpy()[occupied] for name in outcome.sums("part")}
     columns[outcome.size], observed = outcome.of_bins(sums)
     bins = xr.Dataset({name: ("bin", values) for name, values in columns.items()})

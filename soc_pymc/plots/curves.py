@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._lib import arguments as rules
 from .._lib.arguments import PROBABILITY, A, OrNone, Whole, shown
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, equal_parts
 from .._lib.errors import FitError
 from ..data.roles import Roles
 from ..families import FAMILIES
@@ -505,15 +505,11 @@ def _bins_of(fit: Fit) -> tuple[Floats, ...]:
 def _merged_outcomes(fit: Fit) -> tuple[Floats, Floats, Floats]:
     """Return score, estimate of theta and its error of noise alone, of bins merged evenly."""
     score, y, size, items = _bins_of(fit)
-    middle = np.cumsum(items) - 0.5 * items
     atom = fit.curves.atom(score)
-    group = np.where(
-        atom > 0, -atom, np.floor(middle / items.sum() * _POINTS).astype(int)
-    )
-    _, group = np.unique(group, return_inverse=True)
-    position = np.bincount(
-        group, items * fit.curves.position("mean", score)
-    ) / np.bincount(group, items)
+    part = np.where(atom > 0, -atom, equal_parts(score, _POINTS, items))
+    _, group = np.unique(part, return_inverse=True)
+    weighted = items * fit.curves.position("mean", score)
+    position = np.bincount(group, weighted) / np.bincount(group, items)
     estimate, error = outcome_of(fit).pooled_estimates(y, size, items, group)
     merged = fit.axis("mean").inverse(position)
     merged[group[atom > 0]] = score[atom > 0]

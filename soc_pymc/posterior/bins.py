@@ -11,8 +11,6 @@ from ..data.statistics import Statistics
 from ..families.scales import Scale
 from ..fits.curves import Curves
 
-_ROUNDING = 1e-12  # a variance below this share of the square is that of equal scores
-
 
 @dataclass(frozen=True, eq=False)
 class BinPositions:
@@ -34,13 +32,14 @@ class BinPositions:
         ways = dict.fromkeys(("n", *scale.sums), "sum")
         ways |= {"score_min": "min", "score_max": "max"}
         bins = pd.DataFrame(part).groupby(key).agg(ways)
-        n, total, squares, low, high = (bins[name].to_numpy() for name in ways)
-        mean = total / n
-        square = squares / n
-        variance = square - mean**2
-        sd = np.sqrt(np.where(variance > _ROUNDING * square, variance, 0.0))
+        sums = {name: bins[name].to_numpy() for name in ways}
+        mean, variance = scale.moments(sums)
         group, number = np.divmod(bins.index.to_numpy(), stats.bins)
-        return BinPositions(group, number, n, mean, sd, low, high)
+        low = sums["score_min"]
+        high = sums["score_max"]
+        return BinPositions(
+            group, number, sums["n"], mean, np.sqrt(np.nan_to_num(variance)), low, high
+        )
 
     def place(self, group: Ints, number: Ints) -> NDArray[np.intp]:
         """Return the positions of bins of groups among these."""

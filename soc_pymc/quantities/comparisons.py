@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from .._lib.arguments import PROBABILITY, SEED, A, shown
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Floats, Ints, equal_parts
 from .._lib.errors import FitError
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
@@ -25,7 +25,6 @@ from ..checks.findings import (
     two_sided,
 )
 from ..checks.observations import check_rows
-from ..checks.pit import equal_parts
 from ..data.items import Grouping, Items, label_of
 from ..data.statistics import STATISTICS, Statistics
 from ..families.scales import LINEAR, LOG, LOGIT

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from .._lib import arguments as rules
 from .._lib.arguments import PROBABILITY, OneOf, OrNone, shown
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Bools, Floats, Ints, equal_parts, middle_shares
 from .._lib.errors import FitError
 from ..checks.findings import PROB, Result, estimates, result_table
 from ..checks.observations import (
@@ -21,7 +21,7 @@ from ..checks.observations import (
     summed,
     totals_without_folds,
 )
-from ..checks.pit import ALL, equal_parts
+from ..checks.pit import ALL
 from ..data.items import Items
 from ..data.roles import Roles
 from ..data.statistics import STATISTICS, Statistics
@@ -506,8 +506,8 @@ def score_quantiles(curves: Curves, shares: Sequence[float]) -> Floats:
     bins = curves.bins
     order = np.argsort(bins["score"].to_numpy())
     score, n = (bins[name].to_numpy()[order] for name in ("score", "n_items"))
-    middle = (np.cumsum(n) - 0.5 * n) / n.sum()
-    return np.unique(score[np.searchsorted(middle, shares).clip(max=len(score) - 1)])
+    place = np.searchsorted(middle_shares(n), shares)
+    return np.unique(score[place.clip(max=len(score) - 1)])
 
 
 def by_draw(curves: Curves, values: Mapping[str, Floats], **coords: Any) -> xr.Dataset:

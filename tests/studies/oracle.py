@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
-from soc_pymc.checks.pit import equal_parts
+from soc_pymc._lib.arrays import equal_parts
 from soc_pymc.families import OUTCOMES
 from soc_pymc.families.outcome import Outcome
 from tests.oracles import laplace_oracle, lognormal_oracle
