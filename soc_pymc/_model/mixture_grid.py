@@ -49,9 +49,8 @@ _ZERO_DRIFT = (1.0, 0.5, 0.5)
 # and mean and sd of the prior of its coefficient
 _NARROW_AND_WIDE = ((0.6, 0.35), (0.4, 1.5))
 _NARROW = (0.6, 0.7)
-_FEW = (
-    2  # number of wiggly functions, the smoothest, for drift beside the straight line
-)
+# number of wiggly functions, the smoothest, for drift beside the straight line
+_FEW = 2
 _FARTHEST = 3.0  # largest step of the log weights' coefficients
 # widening of a grid in sds of the log variance, and the most
 _WIDENING = 0.7
@@ -75,9 +74,8 @@ class MergedRows:
 
     of: Ints  # (rows of the curves,): merged row of each
     items: Floats  # (merged rows,): number of items
-    average: Callable[
-        [Floats], Floats
-    ]  # from values at rows of the curves to means over items
+    # from values at rows of the curves to means over items
+    average: Callable[[Floats], Floats]
     score: Floats  # score at the mean position on the axis of the mean
     position: Floats  # this position
     base: Frame  # at the rows
@@ -95,12 +93,10 @@ class Mixture(Target):
     # with 2 + F rows per merged row, predictors fastest: both curves, then coefficients of the
     # F further functions of the log weights
     designs: tuple[Design]
-    columns: tuple[
-        Floats, Floats
-    ]  # indicators of each curve's coefficients in the design
-    outputs: Sequence[
-        Output
-    ]  # of both curves, and the functions' coefficients at their knots
+    # indicators of each curve's coefficients in the design
+    columns: tuple[Floats, Floats]
+    # of both curves, and the functions' coefficients at their knots
+    outputs: Sequence[Output]
     cells: MixtureCells
 
     def predictors(self, coefficients: Floats) -> Floats:

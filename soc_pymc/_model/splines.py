@@ -19,9 +19,8 @@ from ..families.scales import LINEAR, SCALES, Scale
 class Axis:
     """The axis of one curve: a monotone map from scores to positions `u` of the spline."""
 
-    scale: (
-        str  # of `SCALES`, or "rank": u is the fraction of items with a smaller score
-    )
+    # of `SCALES`, or "rank": u is the fraction of items with a smaller score
+    scale: str
     score: tuple[float, ...] = ()  # only for "rank": increasing scores
     fraction: tuple[float, ...] = ()  # and their fractions, linear between the scores
 
