@@ -195,7 +195,7 @@ def _cells(
 ) -> MixtureCells:
     """Joint cells, with the curves' row of each, in the form of the likelihood."""
     joint = pooled({**joint, "row": rows.of[joint["row"]]})
-    variance = rows.base.width(rows.spread)
+    variance = rows.base.variance(rows.spread)
     places = rows.base.places(family.component_grid)
     cell, outcomes, items = cell_points(family, joint, variance[joint["row"]])
     row_of_cell = joint["row"][cell]
