@@ -44,12 +44,14 @@ ARRAYS = SimpleNamespace(
     most=lambda value: value.max(axis=0), interp=np.interp,
     bin=lambda cuts, value: np.searchsorted(cuts, value, side="right"),
     take=lambda index, *columns: [column[index] for column in columns])  # fmt: skip
-Items = namedtuple(
-    "Items", "score outcome size prior_size group"
-)  # arrays (n,), or None
-Posteriors = namedtuple(
-    "Posteriors", "weight a b zero averages flagged ways"
-)  # by `nodes_given`
+Observed = namedtuple("Observed", "score outcome size prior_size group")
+"""Items: arrays (n,), or None."""
+Place = namedtuple("Place", "x w outcome size")
+"""Items in their cells: places along score and size, outcomes and their sizes, (n,)."""
+Mixture = namedtuple("Mixture", "weight a b averages zero")
+"""Theta of items: weights and parameters (members, n), their moments, and P(theta = 0) or None."""
+Posteriors = namedtuple("Posteriors", "weight a b averages zero flagged ways")
+"""A `Mixture` by `nodes_given`, with flags of items and how a mixture's weights vary."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +157,7 @@ def _beta_law(a: Any, b: Any, t: Any, xp: Any) -> tuple[Any, Any]:
 
 
 _LINE = {"bounds": (230.0, 230.0), "end": 690.0, "positive": True, "none": 0.0}
-FAMILIES = {
+CONJUGATES = {
     "Gamma": SimpleNamespace(
         **_LINE,  # bounds of both curves, end of t, whether theta > 0, size without information
         parameters=lambda f, s, xp: (xp.exp(-s), xp.exp(-s - f)),  # of both curves
@@ -307,7 +309,7 @@ def score(
     """
     table = table if isinstance(table, PriorTable) else load(table)
     meta = table.meta
-    family = FAMILIES[table.meta["family"]]
+    family = CONJUGATES[table.meta["family"]]
     score = meta["score"] if score is None else score
     if score is None:
         raise ValueError("the fit's items have a score: give score= of each")
@@ -335,7 +337,9 @@ def score(
             )
         if unknown := sorted(set(labels) - set(meta["groups"])):
             raise ValueError(f"group {unknown[0]!r} is not one of the table's")
-    rows, flagged = posterior_rows(table, Items(t, y, n, prior_size, labels), quantiles)
+    rows, flagged = posterior_rows(
+        table, Observed(t, y, n, prior_size, labels), quantiles
+    )
     names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, quantiles)]
     names += ["p_zero"] * meta["zero"] + ["flagged"]
     columns = dict(zip(names, [*rows, flagged], strict=True))
@@ -347,23 +351,21 @@ def score(
 
 
 def posterior_rows(
-    table: PriorTable, items: Items, probs: Sequence[float]
+    table: PriorTable, items: Observed, probs: Sequence[float]
 ) -> tuple[Any, Any]:
     """Rows of `mixture_rows`, and flags of items."""
     out = np.full((3 + len(probs) + table.meta["zero"], len(items.score)), np.nan)
     flagged = np.ones(len(items.score), dtype=bool)
-    family = FAMILIES[table.meta["family"]]
+    family = CONJUGATES[table.meta["family"]]
     with np.errstate(all="ignore"):  # what cannot be computed is NaN, and flagged
-        for part, (weight, a, b, zero, averages, flags, _) in posterior_nodes(
-            table, items
-        ):
-            out[:, part] = mixture_rows(family, weight, a, b, averages, probs, zero)
-            flagged[part] = flags
+        for part, theta in posterior_nodes(table, items):
+            out[:, part] = mixture_rows(family, theta, probs)
+            flagged[part] = theta.flagged
     return out, flagged | ~np.isfinite(out).all(axis=0)
 
 
 def posterior_nodes(
-    table: PriorTable, items: Items
+    table: PriorTable, items: Observed
 ) -> Iterator[tuple[Any, Posteriors]]:
     """Indices of items and their nodes given the outcomes, in parts of any order."""
     meta, (t, y, n, *_) = table.meta, items
@@ -394,10 +396,8 @@ def posterior_nodes(
                 node["node"] == len(rows) - 1
             )  # under a mixture with zeros
             node["wide"] = node["wide"][0]
-            yield (
-                part,
-                nodes_given(meta, node, x[part], w[part], y[part], n[part], ARRAYS),
-            )
+            in_cells = Place(x[part], w[part], y[part], n[part])
+            yield part, nodes_given(meta, node, in_cells, ARRAYS)
 
 
 def places(meta: Mapping[str, Any], t: Any, size: Any, xp: Any) -> tuple[Any, Any, Any]:
@@ -438,14 +438,13 @@ def _within(cuts: Any, values: Any, edges: Any, u: Any, xp: Any) -> tuple[Any, A
     return cell, xp.keep((u - low) / width)
 
 
-def nodes_given(
-    meta: Any, node: Any, x: Any, w: Any, y: Any, n: Any, xp: Any
-) -> Posteriors:
+def nodes_given(meta: Any, node: Any, place: Place, xp: Any) -> Posteriors:
     """Weights and parameters (nodes, n) given outcomes; P(theta = 0), moments and flags (n,).
 
     And the ways (nodes, n) in which a mixture's weights vary before the outcomes.
     """
-    family = FAMILIES[meta["family"]]
+    x, w, y, n = place
+    family = CONJUGATES[meta["family"]]
     sums = list[Any]()
     ways = [values for name, values in node.items() if name.startswith("way_")]
     powers = {f"{i}{j}": math.prod([x] * i + [w] * j) for i, j in meta["terms"]}
@@ -465,7 +464,7 @@ def nodes_given(
         sums.append(xp.where(node["is_zero"], weight, 0.0))
         weight = xp.keep(xp.where(node["is_zero"], 0.0, weight))
     a, b = map(xp.keep, family.update(a, b, y, n))
-    averages, total, *sums = moments(family, weight, a, b, xp, *sums)
+    averages, total, *sums = moments(family, (weight, a, b), xp, *sums)
     close = (
         sums[0] <= MOST_MOVED
         if meta["mixture"]
@@ -473,7 +472,8 @@ def nodes_given(
     )
     zero = sums[1] / (sums[1] + total) if meta["zero"] else None
     flagged = ~close | (node["wide"] > 0) | (x < 0.0) | (x > 1.0)
-    return Posteriors(weight / total, a, b, zero, averages, flagged, ways)
+    mixture = Mixture(weight / total, a, b, averages, zero)
+    return Posteriors(*mixture, flagged, ways)
 
 
 def _reweighted(ways: Any, weight: Any, log_density: Any, xp: Any) -> tuple[Any, Any]:
@@ -491,10 +491,9 @@ def _reweighted(ways: Any, weight: Any, log_density: Any, xp: Any) -> tuple[Any,
     return xp.keep(share / xp.high(1.0 + change, 0.1)), share * change * change
 
 
-def moments(
-    family: Any, weight: Any, a: Any, b: Any, xp: Any, *further: Any
-) -> tuple[Any, ...]:
+def moments(family: Any, members: Any, xp: Any, *further: Any) -> tuple[Any, ...]:
     """Means and variances within and between members; sums of the weights and further values."""
+    weight, a, b = members
     means = xp.keep(family.mean(a, b))
     total, mean, *sums = xp.total(weight, weight * means, *further)
     total = xp.keep(xp.high(total, 1e-290))
@@ -510,10 +509,13 @@ def with_zeros(mean: Any, variance: Any, zero: Any) -> tuple[Any, Any]:
 
 
 def mixture_rows(
-    family: Any, weight: Any, a: Any, b: Any, averages: Any, probs: Sequence[float],
-    zero: Any = None, laws: Sequence[Any] = (),
-) -> Any:  # fmt: skip
+    family: Any,
+    theta: Mixture | Posteriors,
+    probs: Sequence[float],
+    laws: Sequence[Any] = (),
+) -> Any:
     """Rows of mean, sd, variance and quantiles of mixtures, and P(theta = 0) if given."""
+    weight, a, b, averages, zero, *_ = theta
     mean = averages[0]
     variance = averages[1] + averages[2]
     total_mean, total = with_zeros(mean, variance, 0.0 if zero is None else zero)
@@ -533,7 +535,8 @@ def mixture_rows(
         for law, every in stages:
             ends = np.full((2, len(t)), [[-family.end], [family.end]])
             share = weight[::every] / weight[::every].sum(axis=0)
-            root = _solved(law, share, a[::every], b[::every], (goal, unit, t, *ends))
+            members = share, a[::every], b[::every]
+            root = _solved(law, members, (goal, unit, t, *ends))
             t = np.where(np.isnan(root), t, root)
         out.append(np.where(at_zero, 0.0, family.theta(root, ARRAYS)))
     return np.array(out if zero is None else [*out, zero])
@@ -563,8 +566,9 @@ def start(
     )
 
 
-def _solved(law: Any, weight: Any, a: Any, b: Any, state: Any, steps: int = 200) -> Any:
+def _solved(law: Any, members: Any, state: Any, steps: int = 200) -> Any:
     """Places where mixtures have levels, from `state`: logits, sds, first guesses and bounds."""
+    weight, a, b = members
     goal, unit, t, low, high = state
     p, density = ((weight * v).sum(axis=0) for v in law(a, b, t, ARRAYS))
     gap, step = newton(goal, p, density, unit, ARRAYS)
@@ -572,12 +576,11 @@ def _solved(law: Any, weight: Any, a: Any, b: Any, state: Any, steps: int = 200)
     high = np.where(gap > 0, high, t)
     step = np.clip(step, 0.7 * (low - t), 0.7 * (high - t))
     t = t + step
-    if (
-        todo := ~((np.abs(gap) < CLOSE) | (np.abs(step) < _ROUNDING * np.abs(t)))
-    ).any():
-        weight, a, b = (v[:, todo] for v in (weight, a, b))
+    todo = ~((np.abs(gap) < CLOSE) | (np.abs(step) < _ROUNDING * np.abs(t)))
+    if todo.any():
+        members = [v[:, todo] for v in members]
         state = [v[todo] for v in (goal, unit, t, low, high)]
-        t[todo] = _solved(law, weight, a, b, state, steps - 1) if steps else np.nan
+        t[todo] = _solved(law, members, state, steps - 1) if steps else np.nan
     return t
 
 

@@ -19,8 +19,7 @@ from scipy import special
 
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import ItemsError
-from ..prior_table import ARRAYS
-from ..prior_table import FAMILIES as ALL_FORMULAS
+from ..prior_table import ARRAYS, CONJUGATES
 from .family import Family, Generators
 from .mixtures import (
     STEP,
@@ -44,7 +43,7 @@ from .special_functions import (
     log_beta_binomial,
 )
 
-FORMULAS = ALL_FORMULAS["Beta"]
+FORMULAS = CONJUGATES["Beta"]
 _FAR = 600.0  # logits of draws beyond which tails are those of a power of the odds
 _NO_SPREAD = 1e15  # a + b beyond which theta does not vary
 # of a Beta with theta at 0 or 1, which can be drawn

@@ -17,7 +17,7 @@ from scipy import special
 
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import FitError
-from ..prior_table import FAMILIES as FORMULAS
+from ..prior_table import CONJUGATES
 from .family import Family, Generators
 from .mixtures import WIDTH, Frame, Grid, Relative
 from .outcome import SCORES, Outcome, Table, Validity, Words, uniform_range
@@ -351,7 +351,7 @@ class NormalNormal(Family):
     """Normal priors of values: `a` is the mean, `b` the variance."""
 
     name = "Normal"
-    formulas = FORMULAS["Normal"]
+    formulas = CONJUGATES["Normal"]
     outcome = NormalOutcome()
     prior = Normal
     mixture = NormalMixture
