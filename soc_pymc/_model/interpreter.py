@@ -159,9 +159,8 @@ class ModelSpace:
             if v.name in lines or not {*free} & ({*ancestors([v])} - {v})
         ]
         observed = [v for v in model.observed_RVs if v.name != self._problem.observed]
-        zero = (
-            0.0 * free[0].sum()
-        )  # a density without parameters does not vary over the draws
+        # a density without parameters does not vary over the draws
+        zero = 0.0 * free[0].sum()
         prior = {v.name: pm.logp(v, v).sum() for v in top}
         added = {v.name: pm.logp(v, model.rvs_to_values[v]) + zero for v in observed}
         added |= {v.name: v.sum() for v in model.potentials if v.name != WITHIN_BOUNDS}
@@ -170,10 +169,8 @@ class ModelSpace:
         outputs = vectorized([*prior.values(), *added.values()], batch_of)
         function = interpreted(batches, outputs)
         values = function(*(draws[v.name] for v in free))
-        by_name = dict(zip([*prior, *added], values, strict=True))
-        return {name: by_name[name] for name in prior}, {
-            name: by_name[name] for name in added
-        }
+        log_priors = dict(zip(prior, values, strict=False))
+        return log_priors, dict(zip(added, values[len(prior) :], strict=True))
 
 
 @cache
