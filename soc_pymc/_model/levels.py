@@ -22,9 +22,8 @@ _WEIGHTS = np.array([1.0, 4.0, 1.0]) / 6.0
 # limits of the sds over which slopes are averaged, in units of each parameter, and the first ones
 _SDS = (1e-3, 1.0)
 _FIRST_SD = 0.1
-_WIDEST = (
-    3.0  # times a scale: up to there noise between both curves is left in the sites
-)
+# times a scale: up to there noise between both curves is left in the sites
+_WIDEST = 3.0
 _SMALL = 0.01  # share of a scale's prior: smaller ones are as good as 0
 # factors on the length of steps
 _SLOWER = 0.5
@@ -131,9 +130,8 @@ class LevelTarget(CurveTarget):
     """
 
     rows: LevelRows
-    sds: Floats | None = (
-        None  # of both curves (2, rows), for average slopes; None at first
-    )
+    # of both curves (2, rows), for average slopes; None at first
+    sds: Floats | None = None
     _factor: float = field(default=1.0, init=False)  # on steps
     _last: float = field(default=np.inf, init=False)  # squared length of the last step
 

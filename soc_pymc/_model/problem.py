@@ -183,14 +183,16 @@ def mixture_data(problem: Problem) -> xr.Dataset:
     coords = problem.coordinates.labels
     pilot = {
         f"pilot_{output.name}": (output.dims, output.values(state.coefficients))
-        for curve, state in zip(problem.pilot.curves, mixture.states, strict=True)
+        for curve, state in zip(
+            problem.pilot.curves, mixture.placement.states, strict=True
+        )
         for output in curve.outputs
     }
     dims = {"weight_function", *(dim for dims, _ in pilot.values() for dim in dims)}
     return xr.Dataset(
         {
             **pilot,
-            "grid_raise": ("variance_knot", mixture.wider),
+            "grid_raise": ("variance_knot", mixture.placement.wider),
             "component_z": ("component", family.component_grid),
             "component_function": (("component", "weight_function"), mixture.functions),
         },

@@ -25,7 +25,7 @@ from .._model.rows import CLASS
 from ..data.items import ANY_ITEMS, Items
 from ..data.roles import Roles
 from ..data.statistics import Statistics, refuse_weights
-from ..data.summaries import totals_of
+from ..data.summaries import Options, totals_of
 from ..families.rows import RowSums
 from ..fits.curves import Curves
 from ..posterior.bins import bin_scores_of
@@ -163,7 +163,7 @@ def totals_without_folds(items: Items, **options: Any) -> Statistics:
     """Return statistics of items in as many bins as they allow, without warnings of bins."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)
-        return totals_of(items, folds=0, on_leakage="ignore", **options)
+        return totals_of(items, Options(folds=0, on_leakage="ignore", **options))
 
 
 def summed(
