@@ -91,13 +91,13 @@ class BinomialOutcome(Outcome):
     grid = f"numbers exact below {EXACT_COUNTS}, {1 << STEPS} cells an octave"
     ends = (0.0, 1.0)  # where the logit is infinite: forests vote as one
     words = Words(
-        "successes in trials",
-        "number of successes",
-        "successes",
-        "trials",
-        "trials",
-        "success rate",
-        "own rate",
+        items="successes in trials",
+        outcome="number of successes",
+        outcomes="successes",
+        size="trials",
+        sizes="trials",
+        theta="success rate",
+        estimate="own rate",
         unit="{outcome} per trial ({size})",
         text="a number of successes in known trials, each a success with the item's true "
         "probability theta",
@@ -115,10 +115,10 @@ class BinomialOutcome(Outcome):
             "successes must be whole numbers from 0 to the item's trials (true/false are 1 and 0)",
             LARGEST_COUNT,
             0.0,
-            True,
+            whole=True,
             labels=True,
         ),
-        Bounds("trials must be whole numbers >= 0", LARGEST_COUNT, 0.0, True),
+        Bounds("trials must be whole numbers >= 0", LARGEST_COUNT, 0.0, whole=True),
         lambda y, size: (y > size) & (size >= 0),  # a negative size is wrong by itself
         "above the trials of column {size!r}",
     )
@@ -474,7 +474,9 @@ class BinomialBeta(Family):
         variance = np.exp(log_up + log_down - log_middle.sum(axis=0)) / (a + b + 1.0)
         middle = special.expit(frame.location)
         ones = np.ones(len(mean))
-        return Relative(positions, mean, variance, ones, middle, frame.spread)
+        return Relative(
+            positions, mean, variance, unit=ones, middle=middle, reach=frame.spread
+        )
 
     def log_pilot(
         self,

@@ -520,7 +520,16 @@ def _newton(bounded: Floats, tilt: Floats, forms: WeightForms, slopes: bool) -> 
     solve_weights(fixed, targets, parts, middle, forms.family.has_path, solution)
     tilt, mean, curve_slopes, inverse, error = np.split(solution, [2, 3, 6, 10])
     by_curve = inverse.reshape(2, 2, *error.shape[1:])
-    return Weights(forms, fixed, along, tilt, mean[0], curve_slopes, by_curve, error[0])
+    return Weights(
+        forms,
+        weight=fixed,
+        along=along,
+        tilt=tilt,
+        mean=mean[0],
+        curve_slopes=curve_slopes,
+        inverse=by_curve,
+        error=error[0],
+    )
 
 
 def _along_line(bounded: Floats, forms: WeightForms, slopes: bool) -> Weights:

@@ -99,13 +99,13 @@ class PoissonOutcome(Outcome):
     relative = True
     zeros = "zero counts"
     words = Words(
-        "counts in exposures",
-        "count",
-        "counts",
-        "exposure",
-        "exposures",
-        "rate",
-        "own rate",
+        items="counts in exposures",
+        outcome="count",
+        outcomes="counts",
+        size="exposure",
+        sizes="exposures",
+        theta="rate",
+        estimate="own rate",
         unit="{outcome} per unit of {size}",
         text="a number of events in a known exposure, which is its true rate theta seen with noise",
         further="{amount} more units of {size}",
@@ -120,7 +120,7 @@ class PoissonOutcome(Outcome):
         "are not counts of independent events).",
     )
     validity = Validity(
-        Bounds("counts must be whole numbers >= 0", LARGEST_COUNT, 0.0, True),
+        Bounds("counts must be whole numbers >= 0", LARGEST_COUNT, 0.0, whole=True),
         Bounds("exposures must be finite numbers >= 0", least=0.0),
         lambda y, size: (y > 0) & (size == 0),
         "positive where column {size!r} is 0",
@@ -465,7 +465,9 @@ class PoissonGamma(Family):
         # means and variances of wide log-normals and Gammas are in their upper tails
         reach = frame.spread * (1.0 + _SKEWED * frame.spread**2)
         variance = (1.0 + mean) ** 2 / shape
-        return Relative(log_mean[None], mean, variance, ones, 0.0 * ones, reach)
+        return Relative(
+            log_mean[None], mean, variance, unit=ones, middle=0.0 * ones, reach=reach
+        )
 
     def log_weights(
         self,
