@@ -45,6 +45,7 @@ from .findings import (
 )
 from .observations import (
     ITEMS_OR_STATISTICS,
+    Observations,
     clustered,
     observe,
     totals_without_folds,
@@ -216,7 +217,7 @@ class Checks:
         fit = self.fit
         posterior = self.posterior
         seeds = np.random.SeedSequence(self.seed).spawn(3)
-        rngs = [np.random.default_rng(s) for s in seeds]
+        rngs = [np.random.default_rng(seed) for seed in seeds]
         names = [*self.by, *self._label_columns()]
         observed = observe(posterior.curves, self.data, names, self.progress)
         sliced = {*self.by, *observed.roles.groups.values()}
@@ -224,14 +225,8 @@ class Checks:
         items = replace(observed, labels=labels)
         n = int(items.n.sum())
         ends = pit.cdf_ends(posterior, items.columns, self.progress)
-        masks = pit.slices(posterior.curves, items)
-        pits, rows = pit.pit_tests(posterior, items, masks, ends, rngs[0])
+        groups, rows = self._of_pit(items, ends, rngs[0])
         rows += self._of_outcomes(items.columns)
-        groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": pits}
-        # with the same random numbers as all items
-        groups["pit_by_score"] = pit.pits_by_score(
-            ends, items.n, items.columns["score"], np.random.default_rng(seeds[0])
-        )
         # draws that were widened for clusters are not a posterior that can leave an item out
         exact_draws = not (fit.one_draw or fit.widened)
         sample = items
@@ -267,6 +262,20 @@ class Checks:
         advice = tuple(map(str, remedies))
         tree = xr.DataTree.from_dict(groups)
         return CheckResult(table, tree, advice, title, loo, remedies)
+
+    def _of_pit(
+        self, items: Observations, ends: Floats, rng: Generator
+    ) -> tuple[dict[str, xr.Dataset], list[Finding]]:
+        masks = pit.slices(self.posterior.curves, items)
+        bins = pit.bins_of_score(items)
+        pits = pit.slice_pits(ends, items.n, masks | bins, rng)
+        number = len(masks)
+        by_score = pits.isel(slice=slice(number, None))
+        pits = pits.isel(slice=slice(number))
+        pits, rows = pit.pit_tests(self.posterior, items, masks, pits, rng)
+        by_score = pit.pits_by_score(by_score, items, bins)
+        draws = self.fit.data["posterior"].to_dataset()
+        return {"posterior": draws, "pit": pits, "pit_by_score": by_score}, rows
 
     def _label_columns(self) -> list[str]:
         """Columns of text, categories or truth values that have no role, for the advice."""
