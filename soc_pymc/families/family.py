@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from .._lib.arrays import Floats
-from ..prior_table import ARRAYS, Formulas, Law, Mixture, mixture_rows, moments
+from ..prior_table import ARRAYS, Formulas, Law, Mixture, mixture_summaries, moments
 from .mixtures import Components
 from .outcome import Outcome
 from .rows import Pair, RowSums
@@ -145,7 +145,7 @@ class Family(Formulas, Components):
                 members = weight[:, part], a[:, part], b[:, part]
                 averages, *_ = moments(self, members, ARRAYS)
                 mixture = Mixture(*members, averages, at_zero)
-                out[:, part] = mixture_rows(self, mixture, probs, laws)
+                out[:, part] = mixture_summaries(self, mixture, probs, laws)
         return out
 
     def _law(self, a: Floats, b: Floats, t: Floats, xp: SimpleNamespace) -> Pair:
