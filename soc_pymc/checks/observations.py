@@ -5,7 +5,6 @@ that of the mean curve, and at their cell's mean exposure or noise sd. For the P
 anywhere in its cell, for leave-one-out at its mean: at most 1/1500 nat off, for all priors alike.
 """
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from scipy import sparse
 
 from .._lib.arguments import A
 from .._lib.arrays import Floats, Ints
-from .._lib.errors import ItemsError, ItemsWarning
+from .._lib.errors import ItemsError
 from .._lib.progress import parts
 from .._lib.threads import ordered_map
 from .._model.rows import CLASS
@@ -161,9 +160,8 @@ def check_rows(reference: Any, table: Any, words: Mapping[str, str], what: str) 
 
 def totals_without_folds(items: Items, **options: Any) -> Statistics:
     """Return statistics of items in as many bins as they allow, without warnings of bins."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)
-        return totals_of(items, Options(folds=0, on_leakage="ignore", **options))
+    quiet: dict[str, Any] = {"on_leakage": "ignore", "warns_of_bins": False}
+    return totals_of(items, Options(folds=0, **quiet, **options))
 
 
 def summed(

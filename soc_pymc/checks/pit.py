@@ -19,10 +19,9 @@ import pandas as pd
 import xarray as xr
 from numpy.random import Generator
 
-from .._lib.arguments import digits
 from .._lib.arrays import Bools, Floats, Ints, equal_parts
 from .._lib.laws import uniform_distance, uniform_p_value
-from .._lib.reprs import number
+from .._lib.reprs import digits, number
 from ..families.outcome import Outcome
 from ..fits.curves import Curves
 from ..posterior.averages import cdf_interval

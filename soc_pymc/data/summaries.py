@@ -13,13 +13,13 @@ from .._lib.arguments import (
     OneOf,
     OrNone,
     Whole,
-    digits,
     numbers_of,
     switch,
 )
 from .._lib.arrays import Floats, middle_shares
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
 from .._lib.progress import is_shown
+from .._lib.reprs import digits
 from ..families import OUTCOMES
 from ..families.outcome import Outcome
 from ..families.scales import MOST_VALUE_CELL
@@ -167,6 +167,7 @@ class Options:
     folds: int | None = None
     joint: bool | int | str = "auto"
     on_leakage: str = "raise"
+    warns_of_bins: bool = True
     progress: bool | None = None
 
     def most_joint(self, outcome: Outcome) -> int:
@@ -283,7 +284,7 @@ def _choose(reader: Grouped | Local, options: Options) -> Floats:
     cells = scores["cell"][weights > 0]
     weights = weights[weights > 0]
     edges = binning.choose_edges(grid, cells, weights, bins, halve_ends=asked is None)
-    if len(edges) + 1 < (asked or _FEWEST_BINS):
+    if options.warns_of_bins and len(edges) + 1 < (asked or _FEWEST_BINS):
         warn_user(
             f"{len(edges) + 1} bins instead of {asked or _FEWEST_BINS}: equal scores stay "
             f"together, and there are only {len(scores['cell']):,} scores that differ, or a few of "

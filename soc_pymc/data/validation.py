@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from functools import reduce
 from typing import Any, NamedTuple
 
-from .._lib.arguments import digits
 from .._lib.errors import ItemsError
 from .._lib.progress import phase
+from .._lib.reprs import digits
 from ..families import OUTCOMES
 from ..families.outcome import Outcome
 from ..families.scales import LARGEST_COUNT, Bounds

@@ -19,8 +19,7 @@ from scipy import special
 
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import ItemsError
-from ..prior_table import ARRAYS
-from ..prior_table import FAMILIES as ALL_FORMULAS
+from ..prior_table import ARRAYS, BetaFormulas
 from .family import Family, Generators
 from .mixtures import (
     STEP,
@@ -44,7 +43,6 @@ from .special_functions import (
     log_beta_binomial,
 )
 
-FORMULAS = ALL_FORMULAS["Beta"]
 _FAR = 600.0  # logits of draws beyond which tails are those of a power of the odds
 _NO_SPREAD = 1e15  # a + b beyond which theta does not vary
 # of a Beta with theta at 0 or 1, which can be drawn
@@ -319,7 +317,9 @@ class BinomialRows(RowSums):
         row, n, items = self._sizes()
         averaged = self.widened(np, location, dispersion, self.spread)
         f, g = (curve[row] for curve in averaged)
-        a, b = FORMULAS.parameters(f, np.maximum(g, -FORMULAS.bounds[1]), ARRAYS)
+        a, b = BetaFormulas.parameters(
+            f, np.maximum(g, -BetaFormulas.bounds[1]), ARRAYS
+        )
         m = a + b
         v = special.expit(f) * special.expit(-f)
         of_location = n * v * ((m + 1.0) / (m + n))
@@ -351,11 +351,10 @@ class BinomialRows(RowSums):
 # --- the family ----------------------------------------------------------------------------------
 
 
-class BinomialBeta(Family):
+class BinomialBeta(BetaFormulas, Family):
     """Beta(a, b) priors of the probabilities of successes."""
 
     name = "Beta"
-    formulas = FORMULAS
     outcome = BinomialOutcome()
     prior = Beta
     mixture = BetaMixture
@@ -442,7 +441,7 @@ class BinomialBeta(Family):
     def frame(self, location: ArrayLike, dispersion: ArrayLike) -> Frame:
         middle = np.clip(np.asarray(location, dtype=float), -_LOGITS, _LOGITS)
         log_spread = np.clip(np.asarray(dispersion, dtype=float), *_LOG_SPREADS)
-        a, b = FORMULAS.parameters(middle, log_spread, ARRAYS)
+        a, b = BetaFormulas.parameters(middle, log_spread, ARRAYS)
         variance = special.polygamma(1, a) + special.polygamma(1, b)
         return Frame(middle, special.psi(a) - special.psi(b), np.sqrt(variance))
 
@@ -589,7 +588,7 @@ def beta_weights(frame: Frame, z: Floats, curves: Floats) -> Floats:
     """
     location, dispersion = curves.T
     location = np.clip(location, -_LOGITS, _LOGITS)
-    a, b = FORMULAS.parameters(location, dispersion, ARRAYS)
+    a, b = BetaFormulas.parameters(location, dispersion, ARRAYS)
     step = (z[1] - z[0]) * frame.spread
     component = betas_of_logit(frame.centre, (WIDTH**2 + _ROUNDED) * frame.spread**2)
     middle = special.psi(b) - special.psi(component[1])

@@ -17,7 +17,7 @@ from scipy import special
 
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import FitError
-from ..prior_table import FAMILIES as FORMULAS
+from ..prior_table import NormalFormulas
 from .family import Family, Generators
 from .mixtures import WIDTH, Frame, Grid, Relative
 from .outcome import SCORES, Outcome, Table, Validity, Words, uniform_range
@@ -347,11 +347,10 @@ def _noise_sums(table: Columns) -> Floats:
 # --- the family ----------------------------------------------------------------------------------
 
 
-class NormalNormal(Family):
+class NormalNormal(NormalFormulas, Family):
     """Normal priors of values: `a` is the mean, `b` the variance."""
 
     name = "Normal"
-    formulas = FORMULAS["Normal"]
     outcome = NormalOutcome()
     prior = Normal
     mixture = NormalMixture

@@ -17,7 +17,7 @@ from scipy import optimize, special
 
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import ItemsError
-from ..prior_table import FAMILIES as FORMULAS
+from ..prior_table import GammaFormulas
 from .family import Family, Generators
 from .mixtures import LOWEST, Frame, Grid, Relative, between, reciprocal
 from .outcome import SCORES, Outcome, Table, Validity, Words, rate_of, residual_squares
@@ -361,11 +361,10 @@ def _exposure_points(rows: int, cells: Columns) -> Ragged:
 # --- the family ----------------------------------------------------------------------------------
 
 
-class PoissonGamma(Family):
+class PoissonGamma(GammaFormulas, Family):
     """Gamma priors of the rates of counts: `a` is the shape, `b` the rate."""
 
     name = "Gamma"
-    formulas = FORMULAS["Gamma"]
     outcome = PoissonOutcome()
     prior = Gamma
     mixture = GammaMixture

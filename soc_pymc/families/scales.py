@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from .._lib.arguments import digits
 from .._lib.arrays import Bools, Floats
 from .._lib.errors import FitError
+from .._lib.reprs import digits
 
 RANK = "rank"
 _ROUNDING = 1e-12  # of a square
