@@ -508,39 +508,36 @@ def score(
         )
     labels = None
     if meta["groups"]:
-        labels = np.array(
-            [*map(str, np.atleast_1d(np.array(group, dtype=object)))], dtype=object
-        )
+        texts = map(str, np.atleast_1d(np.array(group, dtype=object)))
+        labels = np.array([*texts], dtype=object)
         if len(labels) != len(t):
             raise ValueError(
                 f"{len(labels)} groups for {len(t)} scores: give group= of each"
             )
         if unknown := sorted(set(labels) - set(meta["groups"])):
             raise ValueError(f"group {unknown[0]!r} is not one of the table's")
-    rows, flagged = posterior_rows(table, Items(t, y, n, prior_size, labels), quantiles)
+    items = Items(t, y, n, prior_size, labels)
+    rows, flagged = posterior_summaries(table, items, quantiles)
     names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, quantiles)]
     names += ["p_zero"] * meta["zero"] + ["flagged"]
     columns = dict(zip(names, [*rows, flagged], strict=True))
-    return (
-        columns
-        if any(v.ndim for v in arrays)
-        else {k: v[0].item() for k, v in columns.items()}
-    )
+    if any(values.ndim for values in arrays):
+        return columns
+    return {name: values[0].item() for name, values in columns.items()}
 
 
-def posterior_rows(
+def posterior_summaries(
     table: PriorTable, items: Items, probs: Sequence[float]
 ) -> tuple[Any, Any]:
-    """Rows of `mixture_rows`, and flags of items."""
+    """Rows of `mixture_summaries`, and flags of items."""
     out = np.full((3 + len(probs) + table.meta["zero"], len(items.score)), np.nan)
     flagged = np.ones(len(items.score), dtype=bool)
     family = FAMILIES[table.meta["family"]]
     with np.errstate(all="ignore"):  # what cannot be computed is NaN, and flagged
-        for part, (weight, a, b, zero, averages, flags, _) in posterior_nodes(
-            table, items
-        ):
-            out[:, part] = mixture_rows(family, weight, a, b, averages, probs, zero)
-            flagged[part] = flags
+        for part, theta in posterior_nodes(table, items):
+            members = theta.weight, theta.a, theta.b, theta.averages
+            out[:, part] = mixture_summaries(family, *members, probs, theta.zero)
+            flagged[part] = theta.flagged
     return out, flagged | ~np.isfinite(out).all(axis=0)
 
 
@@ -592,24 +589,22 @@ def places(
     sizes = meta["sizes"]
     for k, value in enumerate(meta["atoms"], 1):
         atom = xp.where(t == xp.exact(value), k, atom)
-    u = position = xp.keep(
-        xp.where(atom > 0, 0.5, t)
-    )  # an atom need not have a position
+    # an atom need not have a position
+    u = position = xp.keep(xp.where(atom > 0, 0.5, t))
     if axis["scale"] == "rank":  # known at some scores, and straight between them
         u = xp.interp(position, axis["score"], axis["rank"])
         ends = (0.0, 1.0)
     elif axis["scale"] != "linear":
-        u = xp.log(position) - (
-            xp.log(1.0 - position) if axis["scale"] == "logit" else 0.0
-        )
+        u = xp.log(position)
+        if axis["scale"] == "logit":
+            u = u - xp.log(1.0 - position)
     cell, x = _within(meta["score_edges"], position, meta["edges"], u, xp)
     cell = xp.where(atom > 0, len(meta["edges"]) - 2 + atom, cell)
     x = xp.where(atom > 0, 0.0, xp.clip(x, *ends))
     if not sizes:
         return cell, x, 0.0 * x
-    column, w = _within(
-        meta["size_edges"], size, sizes, xp.log(xp.high(size, 1e-300)), xp
-    )
+    log_size = xp.log(xp.high(size, 1e-300))
+    column, w = _within(meta["size_edges"], size, sizes, log_size, xp)
     return cell * (len(sizes) - 1) + column, x, xp.clip(w, 0.0, 1.0)
 
 
@@ -621,9 +616,8 @@ def _within(
     xp: Functions,
 ) -> Pair:
     """Cells of values between cuts, the outer ones without end, and places from 0 to 1 there."""
-    cell = xp.bin(
-        np.array(cuts[1:-1]), values
-    )  # there all engines agree to the last digit
+    # at cuts all engines agree to the last digit
+    cell = xp.bin(np.array(cuts[1:-1]), values)
     low, width = xp.take(cell, np.array(edges[:-1]), np.diff(edges))
     return cell, xp.keep((u - low) / width)
 
@@ -710,7 +704,7 @@ def with_zeros(mean: Numbers, variance: Numbers, zero: Numbers) -> Pair:
     return (1.0 - zero) * mean, (1.0 - zero) * (variance + zero * mean * mean)
 
 
-def mixture_rows(
+def mixture_summaries(
     family: Formulas,
     weight: Numbers,
     a: Numbers,
@@ -766,12 +760,8 @@ def start(
     t = xp.keep(xp.clip(middle + sd * goal / 1.702, -family.end, family.end))
     p, density = family.law(a, b, t, xp)
     t = xp.clip(t + newton(goal, p, density, sd, xp)[1], -family.end, family.end)
-    return (
-        goal,
-        t,
-        xp.low(sd, 0.1 * family.end),
-        (level >= under) & (level < under + zero),
-    )
+    at_zero = (level >= under) & (level < under + zero)
+    return goal, t, xp.low(sd, 0.1 * family.end), at_zero
 
 
 def _solved(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from .._lib.arrays import Floats
-from ..prior_table import ARRAYS, Formulas, Law, mixture_rows, moments
+from ..prior_table import ARRAYS, Formulas, Law, mixture_summaries, moments
 from .mixtures import Components
 from .outcome import Outcome
 from .rows import Pair, RowSums
@@ -144,7 +144,9 @@ class Family(Formulas, Components):
                 at_zero = None if zero is None else zero[part]
                 mixture = self, weight[:, part], a[:, part], b[:, part]
                 averages, *_ = moments(*mixture, ARRAYS)
-                out[:, part] = mixture_rows(*mixture, averages, probs, at_zero, laws)
+                out[:, part] = mixture_summaries(
+                    *mixture, averages, probs, at_zero, laws
+                )
         return out
 
     def _law(self, a: Floats, b: Floats, t: Floats, xp: SimpleNamespace) -> Pair:

@@ -67,7 +67,7 @@ def _by_draws(
 def _by_table(posterior: Posterior, probs: Sequence[float], columns: Columns) -> Floats:
     """Rows by the table, and of flagged items over all draws; many alike share a mesh."""
     curves = posterior.curves
-    rows, flagged = prior_table.posterior_rows(
+    rows, flagged = prior_table.posterior_summaries(
         table_of(curves), table_items(curves, columns), probs
     )
     by_draws = np.flatnonzero(flagged)
