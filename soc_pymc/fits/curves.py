@@ -15,7 +15,7 @@ from .._lib.arrays import Floats, Ints
 from .._model.monotone import project_monotone
 from .._model.splines import Axis, spline_matrix
 from ..data.items import grouping_dims
-from ..data.roles import CROSS, MARK
+from ..data.roles import CROSS, MARK, Roles
 from ..families import family_of
 from ..families.family import Family
 from ..families.outcome import Outcome
@@ -81,6 +81,11 @@ class Curves:
     def outcome(self) -> Outcome:
         """The kind of the items' outcomes."""
         return self.family.outcome
+
+    @property
+    def roles(self) -> Roles:
+        """Names of the columns of the items that made the fit, by role."""
+        return Roles.of(self.attrs)
 
     @property
     def mean_only(self) -> bool:

@@ -248,7 +248,7 @@ def _fit_rows(fit: Fit) -> Rows:
         ("method", short(fit.method)),
         ("draws", f"{sizes['chain'] * sizes['draw']:,}{chains}"),
         ("items", items),
-        ("scores", score_range(bins) if Roles.of(fit.data.attrs).has_score else "none"),
+        ("scores", score_range(bins) if fit.curves.roles.has_score else "none"),
         *groups_row(fit.groups),
         ("seconds", f"{fit.status.seconds:.1f}"),
     ]

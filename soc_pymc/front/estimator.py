@@ -295,7 +295,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
     @property
     def _outcome(self) -> Outcome:
-        return OUTCOMES[self.statistics_.kind]
+        return self.statistics_.outcome
 
     def _columns(
         self, X: ArrayLike, y: Column, sizes: tuple[Column, ...], group: Column
@@ -321,7 +321,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
                 )
             columns[size] = self._size(self._outcome, None, scores)
         groups = _groups_of(group, scores)
-        n = len(Roles.of(self.fit_.data.attrs).groups)
+        n = len(self.fit_.curves.roles.groups)
         if len(groups) != n and (groups or self.fit_.groups):
             remedy = f"give {n} as group=" if n else "leave out group="
             raise ItemsError(

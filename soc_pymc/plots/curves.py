@@ -13,7 +13,6 @@ from .._lib.arguments import PROBABILITY, A, OrNone, Whole, shown
 from .._lib.arrays import Floats, equal_parts
 from .._lib.errors import FitError
 from .._lib.reprs import counted
-from ..data.roles import Roles
 from ..families import FAMILIES
 from ..families.outcome import Outcome
 from ..families.rows import MEAN_ONLY
@@ -346,7 +345,7 @@ def plot_prior(
         density = np.diff(_LEVELS)[rises] / np.diff(position)[rises]
         middle = (0.5 * (theta[1:] + theta[:-1]))[rises]
         spike = 0.0 if rises.all() else float(_LEVELS[1:][~rises].max())
-        name = f"score {t:.4g}" if Roles.of(fit.data.attrs).has_score else "all items"
+        name = f"score {t:.4g}" if fit.curves.roles.has_score else "all items"
         label = name + (f" ({spike:.0%} at 0)" if spike else "")
         ax.plot(middle, density, color=color, label=label, linewidth=1.6)
         ax.plot(mean, 0.0, "o", color=color, markersize=5, clip_on=False, zorder=3)
@@ -363,9 +362,7 @@ def plot_prior(
         "" if exposure is None else f" and {outcome.words.size} {style.plain(exposure)}"
     )
     what = (
-        "Theta given the score"
-        if Roles.of(fit.data.attrs).has_score
-        else "Theta of all items"
+        "Theta given the score" if fit.curves.roles.has_score else "Theta of all items"
     )
     title = f"{what}{where}\n{_sizes_of(fit)}"
     density = "density" if scale is LINEAR else f"density of the {scale.name} of theta"

@@ -12,7 +12,7 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsWarning, warn_user
 from .._lib.threads import one_blas_thread
 from ..data.items import label_of
-from ..data.roles import CROSS, MARK, Roles
+from ..data.roles import CROSS, MARK
 from ..data.statistics import STATISTICS, Statistics
 from ..families import family_of, family_of_kind
 from ..families.priors import Prior
@@ -144,7 +144,7 @@ def _label(curves: Curves, group: object) -> str | None:
     groupings = curves.groupings
     levels = [label] if len(groupings) == 1 else label.split(CROSS)
     if len(levels) != len(groupings):
-        rule = f"one level of each of {Roles.of(curves.attrs).heading}, as a tuple"
+        rule = f"one level of each of {curves.roles.heading}, as a tuple"
         raise FitError(f"group={shown(group)} must be {rule}; None leaves one open")
     for level, known in zip(levels, groupings.values(), strict=True):
         if level not in known and level != MARK:

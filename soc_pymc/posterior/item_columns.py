@@ -18,7 +18,6 @@ from ..data.roles import MARK, Roles, columns_of
 from ..data.sources import arrow_table
 from ..data.statistics import Statistics
 from ..data.validation import check_types, scan
-from ..families import OUTCOMES
 from ..families.family import Family
 from ..families.outcome import Outcome
 from ..fits.curves import Curves
@@ -99,7 +98,7 @@ def posterior_roles(
     """Columns of score, outcome, size and the fit's groups, in this order, of checked items."""
     check(items, "items")
     roles = items.roles
-    items_outcome = OUTCOMES[items.kind]
+    items_outcome = items.outcome
     outcome = curves.outcome
     if items_outcome is not outcome:
         kinds = outcome, items_outcome
@@ -108,7 +107,7 @@ def posterior_roles(
         raise ItemsError(
             f"the fit's items have {fitted}, these items have {present}: {remedy}"
         )
-    if items.score is None and Roles.of(curves.attrs).has_score:
+    if items.score is None and curves.roles.has_score:
         raise ItemsError(
             "the fit's items have a score, and these have none: give them score="
         )
@@ -124,7 +123,7 @@ def _check_groupings(
     curves: Curves, roles: Roles, remedy: str, error: type[Exception]
 ) -> None:
     """Refuse other columns of groups than the fit's."""
-    known, columns = (tuple(r.groups.values()) for r in (Roles.of(curves.attrs), roles))
+    known, columns = (tuple(r.groups.values()) for r in (curves.roles, roles))
     if not columns:
         raise error(
             f"the fit has curves for each of {len(curves.groups):,} groups, and {remedy}"
@@ -173,7 +172,7 @@ def read_items(
 
 def refuse_invalid(columns: Columns, items: Items) -> None:
     """Refuse items, or a batch of them, if some are not valid or there are none."""
-    outcome = OUTCOMES[items.kind]
+    outcome = items.outcome
     crossings = max(len(items.roles.groups) - 1, 0)
     y, size = own_outcomes(outcome, {"score": columns["score"]})
     y = columns.get(outcome.observed, y)
@@ -202,4 +201,4 @@ def check_statistics(curves: Curves, stats: Statistics) -> None:
         )
     if curves.groups:
         remedy = "the statistics have none: summarize the items with group="
-        _check_groupings(curves, Roles.of(stats.data.attrs), remedy, StatisticsError)
+        _check_groupings(curves, stats.roles, remedy, StatisticsError)

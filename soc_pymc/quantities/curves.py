@@ -23,7 +23,6 @@ from ..checks.observations import (
 )
 from ..checks.pit import ALL
 from ..data.items import Items
-from ..data.roles import Roles
 from ..data.statistics import STATISTICS, Statistics
 from ..fits.curves import Curves
 from ..fits.fit import FIT, Fit, outcome_roles
@@ -497,7 +496,7 @@ def statistics_of(
     bins = _MIXED_BINS if mixed else None
     items = replace(items, cluster=None)
     stats = totals_without_folds(items, bins=bins, joint=mixed, progress=progress)
-    roles = Roles.of(stats.data.attrs) | outcome_roles(curves.attrs)
+    roles = stats.roles | outcome_roles(curves.attrs)
     return Statistics(stats.data.assign_attrs(roles=json.dumps(roles)))
 
 
