@@ -51,6 +51,8 @@ _RIDGE = 0.01  # precision of the spline's coefficients, so that they exist with
 # of Newton's method for regressions
 _MOST_STEPS = 100
 _DAMPING = 1e-9
+_LONGEST = 1.0
+_FARTHEST = 300.0  # positions that are as good as infinite
 _LEVEL = 0.05  # chance of a false alarm
 _TOLERANCE = 0.05  # share of out-of-fold gain that training on more items may bring
 _FINDINGS = {
@@ -320,6 +322,15 @@ def _error_of_sum(values: Floats) -> Floats:
     )
 
 
+def _expected(outcome: Outcome, predictor: Floats) -> tuple[Floats, Floats]:
+    """Theta at positions on the scale of theta, and its derivative."""
+    scale = outcome.theta
+    if scale is not LINEAR:
+        predictor = np.clip(predictor, -_FARTHEST, _FARTHEST)
+    theta = scale.score(predictor)
+    return theta, outcome.noise(theta)
+
+
 def _regression(
     outcome: Outcome, x: Floats, weight: Floats, total: Floats, penalty: float = 0.0
 ) -> Floats:
@@ -328,14 +339,17 @@ def _regression(
     ridge = np.append(0.0, np.full(design.shape[1] - 1, penalty))
     coefficients = np.zeros(design.shape[1])
     pooled = outcome.pooled_rate(float(total.sum()), float(weight.sum()))
-    coefficients[0] = outcome.theta.position(pooled)
+    scale = outcome.theta
+    coefficients[0] = scale.position(pooled)
     for _ in range(_MOST_STEPS):
-        theta, slope = outcome.expected(design @ coefficients)
+        theta, slope = _expected(outcome, design @ coefficients)
         information = (design.T * (weight * slope)) @ design + np.diag(ridge)
         damping = _DAMPING * np.trace(information) * np.eye(len(ridge))
         pull = design.T @ (total - weight * theta) - ridge * coefficients
         step = np.linalg.solve(information + damping, pull)
-        coefficients += np.clip(step, -outcome.longest, outcome.longest)
+        if scale is not LINEAR:  # which one step solves
+            step = np.clip(step, -_LONGEST, _LONGEST)
+        coefficients += step
         if np.abs(step).max() < 1e-9 * (1.0 + np.abs(coefficients).max()):
             break
     return coefficients
@@ -350,7 +364,7 @@ def calibration_line(
     sd = float(x.std()) or 1.0
     standard = (x - x.mean()) / sd
     level, slope = _regression(outcome, standard, *outcome.weighted(y, size))
-    theta, _ = outcome.expected(level + slope * standard)
+    theta, _ = _expected(outcome, level + slope * standard)
     return outcome.log_likelihood(y, size, theta), float(slope) / sd
 
 
@@ -382,7 +396,7 @@ def baselines(
         x = basis.fit_transform(position[:, None])
         level, *slopes = _regression(outcome, x, events, total, ridge)
         predictor = level + basis.transform(places[:, None]) @ np.array(slopes)
-        return unit * outcome.expected(predictor)[0]
+        return unit * _expected(outcome, predictor)[0]
 
     pooled = outcome.pooled_rate(float(total.sum()), float(weight.sum()))
     constant = np.full(len(places), pooled)

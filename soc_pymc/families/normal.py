@@ -66,7 +66,6 @@ class NormalOutcome(Outcome):
     )
     usual_size = None
     no_information = LARGEST_VALUE
-    longest = farthest = np.inf  # a linear model is solved in one step
     words = Words(
         items="values with known noise",
         outcome="value",
