@@ -156,9 +156,9 @@ class BinomialOutcome(Outcome):
     def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
         successes = y.astype(np.int64)
         trials = size.astype(np.int64)
-        held = rng.binomial(trials, fraction)
-        successes_held = rng.hypergeometric(successes, trials - successes, held)
-        return successes_held.astype(float), held.astype(float)
+        trials_kept = rng.binomial(trials, fraction)
+        successes_kept = rng.hypergeometric(successes, trials - successes, trials_kept)
+        return successes_kept.astype(float), trials_kept.astype(float)
 
     def noise(self, mean: Floats, variance: Floats | float = 0.0) -> Floats:
         return mean * (1.0 - mean) - variance

@@ -251,9 +251,11 @@ class Outcome(ABC):
     def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
         """A random part of each outcome, and its size; `remainder` is independent of it."""
 
-    def remainder(self, y: Floats, size: Floats, held: Pair, fraction: float) -> Pair:
+    def remainder(
+        self, y: Floats, size: Floats, thinned: Pair, fraction: float
+    ) -> Pair:
         """The rest of each outcome after thinning, and its size."""
-        return y - held[0], size - held[1]
+        return y - thinned[0], size - thinned[1]
 
     # --- estimates of theta from outcomes alone
 
