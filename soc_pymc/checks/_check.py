@@ -308,9 +308,7 @@ def _summaries(
         # summaries are about the median curves: about its own draw, the outcomes of new items
         # would scatter more than replicates of that draw, as the draw is not their truth; items
         # whose curve is hardly known weigh less, or the far draws of clusters would rule the sum
-        curves = posterior.curve_variables(
-            part["score"], part.get("group"), part[outcome.size], middle
-        )
+        curves = posterior.curve_variables(part, middle)
         mean, variance = (
             np.median(curves[name], axis=0) for name in ("mean", "variance")
         )
@@ -359,8 +357,7 @@ def _noise(posterior: Posterior, columns: Columns, tight: bool = False) -> Findi
     y = typical[outcome.observed]
     size = typical[outcome.size]
     draws = posterior.curves.even_draws(_REPLICATES)
-    places = typical["score"], typical.get("group"), size
-    curves = posterior.curve_variables(*places, draws)
+    curves = posterior.curve_variables(typical, draws)
     mean, variance = (curves[name].mean(axis=0) for name in ("mean", "variance"))
     width = float(np.median(outcome.other_width(y, size, mean, variance)))
     verdict = _verdict(abs(np.log(width)), _WRONG)

@@ -21,7 +21,8 @@ from ..families import family_of
 from ..families.priors import Prior, Spline
 from ..families.scales import LINEAR
 from ..fits.fit import Fit
-from ..posterior.predictive import Posterior
+from ..posterior.item_columns import places
+from ..posterior.predictive import Posterior, widened
 from .comparison import mixture_weights
 from .findings import FAIL, OK, WARN, WARNS, Remedy
 from .observations import Observations
@@ -251,18 +252,12 @@ class Gains:
         outcome = self._posterior.outcome
         columns = self.items.columns
         self._outcomes = columns[outcome.observed], columns[outcome.size]
-        places = columns["score"], columns.get("group"), columns[outcome.size]
-        location, dispersion = (
-            curve[None] for curve in posterior.curves.average(*places)
+        average = posterior.curves.average(*places(outcome, columns))
+        location, dispersion = (curve[None] for curve in average)
+        self._location, self._dispersion = widened(
+            posterior.curves, (location, dispersion), columns
         )
-        if "spread" in columns:
-            family = self._posterior.family
-            location, dispersion = family.widened(
-                location, dispersion, columns["spread"]
-            )
-        self._location = location
-        self._dispersion = dispersion
-        spread = np.exp(dispersion)
+        spread = np.exp(self._dispersion)
         self._sd = np.sqrt(spread if outcome.theta is LINEAR else np.log1p(spread))
 
     def _densities(self, places: ArrayLike, spread: float = 0.0) -> Floats:

@@ -205,7 +205,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             scores, _ = self._scores(X, reset=False)
             labels = self._group_labels(self._groups(group, scores))
             warn_of_extrapolation(self.fit_.curves, scores)
-            curves = curves_of(posterior_of(self.fit_), scores, labels.get("group"))
+            curves = curves_of(posterior_of(self.fit_), {"score": scores, **labels})
             return np.asarray(curves["mean"].mean(("chain", "draw")).to_numpy())
         return self._summaries(X, y, (exposure, noise_sd, trials), (), group)[0]
 
@@ -471,7 +471,7 @@ def _over_sizes(fit: Fit, columns: Mapping[str, Any]) -> Floats:
     warn_of_extrapolation(posterior.curves, columns["score"])
 
     def summarized(part: Any) -> Floats:
-        curves = curves_of(posterior, part["score"], part.get("group"))
+        curves = curves_of(posterior, part)
         draws = ("chain", "draw")
         mean = curves["mean"].mean(draws)
         variance = curves["variance"].mean(draws) + curves["mean"].var(draws)

@@ -486,7 +486,7 @@ def fitted_curves(
         raise FitError(f"the curve of the variance cannot be drawn: {MEAN_ONLY}")
     if group is None and _weighs_by_size(fit):
         scores = default_scores(fit.curves) if score is None else np.array(score)
-        return curves_of(posterior_of(fit), scores, by_size=True)
+        return curves_of(posterior_of(fit), {"score": scores}, by_size=True)
     return calibration_curves(fit, score, group)
 
 

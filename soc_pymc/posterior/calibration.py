@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from .._lib import arguments
 from .._lib.arguments import DRAWS, PROBABILITY, SEED, A, numbers_of, shown, switch
@@ -91,21 +91,20 @@ def calibration_curves(
     sizes = _sizes(curves, exposure, len(scores))
     labels = None if label is None else np.full(len(scores), label, dtype=object)
     warn_of_extrapolation(curves, scores, "scores are")
-    return curves_of(posterior, scores, labels, sizes)
+    columns = {"score": scores, "group": labels, curves.outcome.size: sizes}
+    known = {role: values for role, values in columns.items() if values is not None}
+    return curves_of(posterior, known)
 
 
 def curves_of(
-    posterior: Posterior,
-    scores: Floats,
-    labels: NDArray[np.object_] | None = None,
-    sizes: Floats | None = None,
-    by_size: bool = False,
+    posterior: Posterior, columns: Columns, by_size: bool = False
 ) -> xr.Dataset:
-    """`calibration_curves` for checked scores, groups and sizes, by default averaged over items."""
-    if sizes is None and posterior.prior.exposure is not None:
-        variables = _over_sizes(posterior, scores, labels, by_size)
+    """`calibration_curves` at checked scores, groups and sizes, by default averaged over items."""
+    sized = posterior.prior.exposure is None or posterior.outcome.size in columns
+    if sized:
+        variables = posterior.curve_variables(columns)
     else:
-        variables = posterior.curve_variables(scores, labels, sizes)
+        variables = _over_sizes(posterior, columns, by_size)
     scales = dict.fromkeys(_POSITIVE, LOG) | {
         "mean": posterior.outcome.theta,
         P_ZERO: LOGIT,
@@ -114,7 +113,7 @@ def curves_of(
     coords: dict[str, Any] = {
         "chain": draws["chain"],
         "draw": draws["draw"],
-        "score": scores,
+        "score": columns["score"],
     }
     shape = [len(coord) for coord in coords.values()]
     curves = {
@@ -169,10 +168,11 @@ def _sizes(curves: Curves, exposure: ArrayLike | None, n: int) -> Floats | None:
 
 
 def _over_sizes(
-    posterior: Posterior, score: Floats, labels: Any, by_size: bool
+    posterior: Posterior, columns: Columns, by_size: bool
 ) -> dict[str, Floats]:
     """Curves averaged over the exposures (noise sds) of items with similar scores."""
     data = posterior.curves.bins
+    score = columns["score"]
     atom = posterior.curves.atom(score)
     middle = data["share_position"].to_numpy()
     sizes = np.exp(data["share_log_size"].to_numpy())
@@ -185,8 +185,8 @@ def _over_sizes(
         weight = np.interp(position, middle, shares[0][:, k])
         if atom.any():
             weight[atom > 0] = shares[1][atom[atom > 0] - 1, k]
-        sizes_of_one = np.full(len(score), size)
-        variables = posterior.curve_variables(score, labels, sizes_of_one)
+        same_size = {posterior.outcome.size: np.full(len(score), size)}
+        variables = posterior.curve_variables({**columns, **same_size})
         mean = variables["mean"]
         zero = variables.get(P_ZERO, np.zeros(1)) + 0.0 * mean
         total += weight * np.array([mean, variables["variance"] + mean**2, zero])
@@ -340,7 +340,7 @@ def prior_predictive(
     tree = tree_of_draws(built, stats, groups, prior.monotone)
     posterior = posterior_under(Curves.of(tree, prior))
     columns = _some_items(posterior.curves, stats, items, rng)
-    curves = curves_of(posterior, default_scores(posterior.curves))
+    curves = curves_of(posterior, {"score": default_scores(posterior.curves)})
     dims = ("chain", "draw", "item")
     outcomes = posterior.simulate(columns, rng).astype(outcome.dtype)
     drawn = xr.Dataset(

@@ -78,6 +78,13 @@ def own_outcomes(outcome: Outcome, columns: Columns) -> tuple[Floats, Floats]:
     return np.zeros(n), np.full(n, outcome.no_information)
 
 
+def places(
+    outcome: Outcome, columns: Columns
+) -> tuple[Floats, NDArray[Any] | None, Floats | None]:
+    """Scores, groups and sizes of items, as `Curves.at` takes them."""
+    return columns["score"], columns.get("group"), columns.get(outcome.size)
+
+
 def prior_columns(outcome: Outcome, columns: Columns) -> Columns:
     """Columns of items whose outcomes are not seen yet."""
     return {name: x for name, x in columns.items() if name != outcome.observed}

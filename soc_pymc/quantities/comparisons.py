@@ -359,15 +359,14 @@ def _effects(
         items = np.bincount(point, n)
         score = axis.score(np.bincount(point, position) / items)
         crossed = [label if i == place else None for i in range(len(stats.groupings))]
-        labels = np.full(
-            len(score), label_of(crossed) if len(crossed) > 1 else label, dtype=object
+        of_level = label_of(crossed) if len(crossed) > 1 else label
+        labels = {"group": np.full(len(score), of_level, dtype=object)}
+        # a term in size shifts both curves alike
+        columns = {"score": score, posterior.outcome.size: np.ones(len(score))}
+        with_level, shared = (
+            scale.position(posterior.curve_variables(columns | group)["mean"])
+            for group in (labels, {})
         )
-        size = np.ones(len(score))  # a term in it shifts both curves alike
-        curves = (
-            posterior.curve_variables(score, group, size)["mean"]
-            for group in (labels, None)
-        )
-        with_level, shared = (scale.position(curve) for curve in curves)
         shifts.append((with_level - shared) @ (items / n.sum()))
     n = np.bincount(level, part["n"], len(shifts)).astype(np.int64)
     effects = np.stack(shifts, axis=1)

@@ -98,7 +98,7 @@ def variance_parts(posterior: Posterior, stats: Statistics | None) -> xr.Dataset
 
     def values(part: slice, centre: float = 0.0) -> list[Floats]:
         points = select(support.columns, part)
-        drawn = curves_of(posterior, points["score"], points.get("group"))
+        drawn = curves_of(posterior, points)
         mean, variance = (
             drawn[name].to_numpy().reshape(-1, len(points["score"]))
             for name in ("mean", "variance")
@@ -180,10 +180,8 @@ def variance_reduction(
                 point, return_index=True, return_inverse=True
             )
         rows = select(columns, chosen)
-        size = rows[posterior.outcome.size]
         after = posterior.moments(columns)[1]
-        places = rows["score"], rows.get("group"), size
-        before = posterior.curve_variables(*places)["variance"]
+        before = posterior.curve_variables(rows)["variance"]
         return [after, before[:, inverse]]
 
     options = {"weight": weight, "bins": bins, "prob": prob, "progress": progress}
