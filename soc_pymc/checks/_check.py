@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
 from numpy.random import Generator
-from numpy.typing import NDArray
-from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from .._lib.above import made_above
@@ -24,6 +22,7 @@ from ..data.items import Items
 from ..data.sources import opened, word_columns
 from ..data.statistics import Statistics
 from ..families.rows import MEAN_ONLY
+from ..fits.deferred import Later
 from ..fits.fit import FIT, PARETO_K, Fit, Status
 from ..posterior.averages import cdf_without
 from ..posterior.item_columns import Columns, select
@@ -431,24 +430,6 @@ def _arviz_groups(
     }
     shape = draws.sizes["chain"], draws.sizes["draw"], len(item)
     for group, (dtype, make) in by_draw.items():
-        later = indexing.LazilyIndexedArray(_Later(shape, np.dtype(dtype), make))
+        later = indexing.LazilyIndexedArray(Later(shape, dtype, make))
         groups[group] = xr.Dataset({name: (tuple(coords), later)}, coords)
     return groups
-
-
-class _Later(BackendArray):
-    """An array that is made when it is first read."""
-
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], make: Any) -> None:
-        self.shape = shape
-        self.dtype = dtype
-        self._make = make
-
-    @cached_property
-    def _values(self) -> NDArray[Any]:
-        return np.asarray(self._make(), dtype=self.dtype).reshape(self.shape)
-
-    def __getitem__(self, key: Any) -> Any:
-        support = indexing.IndexingSupport.OUTER_1VECTOR
-        part = self._values.__getitem__
-        return indexing.explicit_indexing_adapter(key, self.shape, support, part)

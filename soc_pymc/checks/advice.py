@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike
 
 from .._lib.arrays import Floats, Ints, equal_parts
 from .._lib.reprs import code_of
-from ..data.roles import Roles
 from ..families import family_of
 from ..families.priors import Prior, Spline
 from ..families.scales import LINEAR
@@ -194,7 +193,7 @@ def _of_model(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
 
 
 def _of_columns(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
-    groups = tuple(Roles.of(fit.data.attrs).groups.values())
+    groups = tuple(fit.curves.roles.groups.values())
     kind = f"soc.{fit.curves.outcome.kind.capitalize()}Items"
     for column, values in gains.items.labels.items():
         number = values.nunique()

@@ -72,6 +72,11 @@ class Roles(dict[str, str]):
         return Roles(date | self.groups)
 
     @property
+    def outcomes(self) -> "Roles":
+        """Columns of score and outcome."""
+        return Roles({r: c for r, c in self.items() if bounds_of(r) and r != "fold"})
+
+    @property
     def has_score(self) -> bool:
         """True unless the items have no score."""
         return self.get("score") != NO_SCORE

@@ -15,7 +15,7 @@ from .._lib.arrays import Floats, Ints
 from .._model.monotone import project_monotone
 from .._model.splines import Axis, spline_matrix
 from ..data.items import grouping_dims
-from ..data.roles import CROSS, MARK
+from ..data.roles import CROSS, MARK, Roles
 from ..families import family_of
 from ..families.family import Family
 from ..families.outcome import Outcome
@@ -76,6 +76,11 @@ class Curves:
     def family(self) -> Family:
         """The family of the prior."""
         return family_of(self.prior)
+
+    @cached_property
+    def roles(self) -> Roles:
+        """Columns of the items by role."""
+        return Roles.of(self.attrs)
 
     @property
     def outcome(self) -> Outcome:

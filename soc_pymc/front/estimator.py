@@ -25,7 +25,7 @@ from ..families.priors import Prior
 from ..families.scales import common_scale
 from ..fits.fit import Fit
 from ..fits.methods import Method
-from ..posterior.calibration import curves_of
+from ..posterior.calibration import curve_variables
 from ..posterior.extrapolation import warn_of_extrapolation
 from ..posterior.item_columns import arrays_of, in_chunks
 from ..posterior.items import item_posteriors
@@ -205,8 +205,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             scores, _ = self._scores(X, reset=False)
             labels = self._group_labels(self._groups(group, scores))
             warn_of_extrapolation(self.fit_.curves, scores)
-            curves = curves_of(posterior_of(self.fit_), {"score": scores, **labels})
-            return np.asarray(curves["mean"].mean(("chain", "draw")).to_numpy())
+            columns = {"score": scores, **labels}
+            variables = curve_variables(posterior_of(self.fit_), columns)
+            return np.asarray(variables["mean"].mean(axis=0))
         return self._summaries(X, y, (exposure, noise_sd, trials), (), group)[0]
 
     def predict_std(
@@ -338,7 +339,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             if group is None
             else Roles.of_groups(_label_columns("group", group, score))
         )
-        n = len(Roles.of(self.fit_.data.attrs).groups)
+        n = len(self.fit_.curves.roles.groups)
         if len(groups) != n and (groups or self.fit_.groups):
             remedy = f"give {n} as group=" if n else "leave out group="
             raise ItemsError(
@@ -471,10 +472,9 @@ def _over_sizes(fit: Fit, columns: Mapping[str, Any]) -> Floats:
     warn_of_extrapolation(posterior.curves, columns["score"])
 
     def summarized(part: Any) -> Floats:
-        curves = curves_of(posterior, part)
-        draws = ("chain", "draw")
-        mean = curves["mean"].mean(draws)
-        variance = curves["variance"].mean(draws) + curves["mean"].var(draws)
-        return np.array([mean, variance**0.5, variance])
+        variables = curve_variables(posterior, part)
+        mean = variables["mean"]
+        variance = variables["variance"].mean(axis=0) + mean.var(axis=0)
+        return np.array([mean.mean(axis=0), variance**0.5, variance])
 
     return in_chunks(summarized, posterior.curves.items_at_once, columns)

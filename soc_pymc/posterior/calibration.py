@@ -12,7 +12,7 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsWarning, warn_user
 from .._lib.threads import one_blas_thread
 from ..data.items import label_of
-from ..data.roles import CROSS, MARK, Roles
+from ..data.roles import CROSS, MARK
 from ..data.statistics import STATISTICS, Statistics
 from ..families import family_of, family_of_kind
 from ..families.priors import Prior
@@ -96,35 +96,29 @@ def calibration_curves(
     return curves_of(posterior, known)
 
 
+def curve_variables(
+    posterior: Posterior, columns: Columns, by_size: bool = False
+) -> dict[str, Floats]:
+    """Draws (draws, n) of curves at scores and groups; without sizes, averaged over items'."""
+    if posterior.prior.exposure is None or posterior.outcome.size in columns:
+        return posterior.curve_variables(columns)
+    return _over_sizes(posterior, columns, by_size)
+
+
 def curves_of(
     posterior: Posterior, columns: Columns, by_size: bool = False
 ) -> xr.Dataset:
-    """`calibration_curves` at checked scores, groups and sizes, by default averaged over items."""
-    sized = posterior.prior.exposure is None or posterior.outcome.size in columns
-    if sized:
-        variables = posterior.curve_variables(columns)
-    else:
-        variables = _over_sizes(posterior, columns, by_size)
-    scales = dict.fromkeys(_POSITIVE, LOG) | {
-        "mean": posterior.outcome.theta,
-        P_ZERO: LOGIT,
-    }
-    draws = posterior.curves.posterior
-    coords: dict[str, Any] = {
-        "chain": draws["chain"],
-        "draw": draws["draw"],
-        "score": columns["score"],
-    }
-    shape = [len(coord) for coord in coords.values()]
-    curves = {
-        name: (
-            list(coords),
-            values.reshape(shape),
-            {"banded": scales.get(name, LINEAR).name},
-        )
-        for name, values in variables.items()
-    }
-    return xr.Dataset(curves, coords)
+    """`calibration_curves` of `curve_variables`."""
+    curves = posterior.curves
+    coords = {name: curves.posterior[name] for name in ("chain", "draw")}
+    dims = [*coords, "score"]
+    scales = dict.fromkeys(_POSITIVE, LOG)
+    scales |= {"mean": posterior.outcome.theta, P_ZERO: LOGIT}
+    variables = {}
+    for name, draws in curve_variables(posterior, columns, by_size).items():
+        values = draws.reshape(*curves.shape, -1)
+        variables[name] = dims, values, {"banded": scales.get(name, LINEAR).name}
+    return xr.Dataset(variables, {**coords, "score": columns["score"]})
 
 
 def _label(curves: Curves, group: object) -> str | None:
@@ -143,7 +137,7 @@ def _label(curves: Curves, group: object) -> str | None:
     groupings = curves.groupings
     levels = [label] if len(groupings) == 1 else label.split(CROSS)
     if len(levels) != len(groupings):
-        rule = f"one level of each of {Roles.of(curves.attrs).heading}, as a tuple"
+        rule = f"one level of each of {curves.roles.heading}, as a tuple"
         raise FitError(f"group={shown(group)} must be {rule}; None leaves one open")
     for level, known in zip(levels, groupings.values(), strict=True):
         if level not in known and level != MARK:

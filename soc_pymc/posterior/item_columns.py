@@ -22,7 +22,6 @@ from ..families import OUTCOMES
 from ..families.family import Family
 from ..families.outcome import Outcome
 from ..fits.curves import Curves
-from ..fits.fit import outcome_roles
 from .extrapolation import warn_of_extrapolation
 
 # Arrays of one length by role: score, outcome, size and ``group``. Where an item stands for several
@@ -115,7 +114,7 @@ def posterior_roles(
         raise ItemsError(
             f"the fit's items have {fitted}, these items have {present}: {remedy}"
         )
-    if items.score is None and Roles.of(curves.attrs).has_score:
+    if items.score is None and curves.roles.has_score:
         raise ItemsError(
             "the fit's items have a score, and these have none: give them score="
         )
@@ -131,7 +130,7 @@ def _check_groupings(
     curves: Curves, roles: Roles, remedy: str, error: type[Exception]
 ) -> None:
     """Refuse other columns of groups than the fit's."""
-    known, columns = (tuple(r.groups.values()) for r in (Roles.of(curves.attrs), roles))
+    known, columns = (tuple(r.groups.values()) for r in (curves.roles, roles))
     if not columns:
         raise error(
             f"the fit has curves for each of {len(curves.groups):,} groups, and {remedy}"
@@ -201,8 +200,8 @@ def refuse_invalid(columns: Columns, items: Items) -> None:
 
 def check_statistics(curves: Curves, stats: Statistics) -> None:
     """Refuse statistics of other columns than the fit's, or without the groups that it has."""
-    fit_roles = outcome_roles(curves.attrs)
-    roles = outcome_roles(stats.data.attrs)
+    fit_roles = curves.roles.outcomes
+    roles = Roles.of(stats.data.attrs).outcomes
     if fit_roles != roles:
         raise StatisticsError(
             f"the fit has items with the roles {fit_roles}, the statistics have {roles}"

@@ -143,10 +143,7 @@ def compare_scores(
         curves = posterior.curves
         stats = statistics_of(curves, items) if curves.groups else None
         with extrapolation_reported():  # by the pass over the items
-            drawn = variance_parts(posterior, stats)
-        variances[name] = np.stack(
-            [drawn[c].to_numpy().ravel() for c in ("explained", "total")]
-        )
+            variances[name] = np.stack(variance_parts(posterior, stats))
         columns, _ = read_items(curves, items, (), progress)
         n = len(columns["score"])  # the same random rows of all tables of as many
         rows = np.random.default_rng(seed).choice(n, min(_SAMPLE, n), replace=False)

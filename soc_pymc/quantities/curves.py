@@ -26,9 +26,9 @@ from ..data.items import Items
 from ..data.roles import Roles
 from ..data.statistics import STATISTICS, Statistics
 from ..fits.curves import Curves
-from ..fits.fit import FIT, Fit, outcome_roles
+from ..fits.fit import FIT, Fit
 from ..posterior.bins import BinPositions
-from ..posterior.calibration import calibration_curves, curves_of
+from ..posterior.calibration import calibration_curves, curve_variables
 from ..posterior.extrapolation import warn_of_extrapolated_bins
 from ..posterior.item_columns import (
     Columns,
@@ -86,24 +86,24 @@ def r_squared(fit: Fit, stats: Statistics | None = None) -> xr.DataArray:
     """
     fit = FIT(fit, "fit")
     stats = OrNone(STATISTICS)(stats, "stats")
-    return variance_parts(posterior_of(fit), stats)["r_squared"]
+    posterior = posterior_of(fit)
+    explained, total = variance_parts(posterior, stats)
+    return by_draw(posterior.curves, {"r_squared": explained / total})["r_squared"]
 
 
-def variance_parts(posterior: Posterior, stats: Statistics | None) -> xr.Dataset:
-    """Return draws of ``explained`` and ``total`` variance of theta, and of R^2."""
+def variance_parts(
+    posterior: Posterior, stats: Statistics | None
+) -> tuple[Floats, Floats]:
+    """Return draws of the explained and the total variance of theta, each (draws,)."""
     curves = posterior.curves
     support = support_of(curves, stats)
     share = support.items / support.items.sum()
     number = len(support.items)
 
     def values(part: slice, centre: float = 0.0) -> list[Floats]:
-        points = select(support.columns, part)
-        drawn = curves_of(posterior, points)
-        mean, variance = (
-            drawn[name].to_numpy().reshape(-1, len(points["score"]))
-            for name in ("mean", "variance")
-        )
-        return [mean - centre, (mean - centre) ** 2, variance]
+        variables = curve_variables(posterior, select(support.columns, part))
+        off = variables["mean"] - centre
+        return [off, off**2, variables["variance"]]
 
     # squares about some mean lose no digits
     centre = float(values(slice(None, None, max(1, number // 20)))[0].mean())
@@ -111,10 +111,7 @@ def variance_parts(posterior: Posterior, stats: Statistics | None) -> xr.Dataset
     centred = partial(values, centre=centre)
     mean, square, within = (x[:, 0] for x in summed(curves, share, target, 1, centred))
     explained = np.maximum(square - mean**2, 0.0)
-    total = explained + within
-    return by_draw(
-        curves, {"explained": explained, "total": total, "r_squared": explained / total}
-    )
+    return explained, explained + within
 
 
 def variance_reduction(
@@ -495,7 +492,7 @@ def statistics_of(
     bins = _MIXED_BINS if mixed else None
     items = replace(items, cluster=None)
     stats = totals_without_folds(items, bins=bins, joint=mixed, progress=progress)
-    roles = Roles.of(stats.data.attrs) | outcome_roles(curves.attrs)
+    roles = Roles.of(stats.data.attrs) | curves.roles.outcomes
     return Statistics(stats.data.assign_attrs(roles=json.dumps(roles)))
 
 
