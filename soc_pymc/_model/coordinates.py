@@ -20,7 +20,7 @@ from scipy import optimize, special
 from .._lib.arrays import Floats
 from .laplace import BlockLaplace, Laplace, half_normal_scale, scale_log_density
 from .levels import Levels
-from .terms import Block, Curve, Design, LevelTerms, Output
+from .terms import Block, Curve, Design, Labels, LevelTerms, Output
 
 _POSITIONS = np.linspace(-8.0, 8.0, 3201)
 # there a scale is 1e-50 of its prior's, and gradients are still accurate
@@ -32,8 +32,6 @@ type Parameters = dict[str, Floats]
 """Draws (draws, ...) of parameters by name; of scales the logarithm."""
 type Constants = Mapping[str, tuple[tuple[str, ...], ArrayLike]]
 """Dims and values by name of all numbers that the parameters depend on."""
-type Labels = Mapping[str, ArrayLike]
-"""Labels by dim."""
 
 
 class Move(NamedTuple):

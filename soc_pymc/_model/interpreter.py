@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cache, cached_property, reduce
 from operator import add
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pymc as pm
@@ -15,9 +15,11 @@ import pytensor.tensor as pt
 
 from .._lib.arrays import Floats, Ints
 from ..families.rows import RowSums
-from .coordinates import Constants, Labels, Parameters, Point
+from .coordinates import Constants, Parameters, Point
 from .internals import (
+    Function,
     ParameterValueError,
+    Variable,
     ancestors,
     initial_point,
     interpreted,
@@ -25,12 +27,13 @@ from .internals import (
     vectorized,
 )
 from .mixture_cells import WITHIN_BOUNDS
+from .terms import Labels
 
 if TYPE_CHECKING:
     from .problem import Problem
 
 
-def kept_variables(model: pm.Model) -> list[Any]:
+def kept_variables(model: pm.Model) -> list[Variable]:
     """Variables kept in the posterior: all except the curves at bins, which follow from knots."""
     return [
         v
@@ -54,7 +57,7 @@ class ModelSpace:
             str(dim): np.asarray(x) for dim, x in model.coords.items() if x is not None
         }
 
-    def batched(self, outputs: Any) -> tuple[Any, Any]:
+    def batched(self, outputs: Sequence[Variable]) -> tuple[Variable, list[Variable]]:
         """Outputs of the model's value variables, for all rows of a matrix of coordinates."""
         rows = pt.matrix("coordinates")
         replace = {}
@@ -70,7 +73,7 @@ class ModelSpace:
         return rows, vectorized(merged(outputs), replace)
 
     @cached_property
-    def _functions(self) -> tuple[Any, Any]:
+    def _functions(self) -> tuple[Function, Function]:
         """Coefficients and log density at coordinates, and the gradient from slopes."""
         model = self._model
         parts = self._problem.coordinates.parts
@@ -85,7 +88,7 @@ class ModelSpace:
         forward = interpreted([rows], [*at_rows, log_density])
         return forward, interpreted([rows, *slopes], gradient)
 
-    def _log_density(self) -> Any:
+    def _log_density(self) -> Variable:
         """Log density without the outcomes of items."""
         model = self._model
         problem = self._problem
@@ -183,7 +186,7 @@ def _joined(points: Sequence[Point]) -> Point:
 
 
 @cache
-def _compiled(sums: type[RowSums], dimensions: tuple[int, ...]) -> Any:
+def _compiled(sums: type[RowSums], dimensions: tuple[int, ...]) -> Function:
     """Log marginals and slopes in both parameters, from these (draws, k) and the rows' cells."""
     location, dispersion = pt.matrices("location", "dispersion")
     cells = [

@@ -7,7 +7,7 @@ site, in which they are integrated in closed form; importance weights correct th
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy import linalg, sparse
@@ -38,7 +38,7 @@ class LevelRows:
     terms: tuple[LevelTerms, LevelTerms]
     level: Ints  # (rows,): code of each row's level
     shared: Floats  # (2 rows, P), those of the first curve before those of the second
-    by_level: Any  # (2 rows, G K), sparse
+    by_level: sparse.csr_array  # (2 rows, G K)
     number: int  # of levels
     kind: Ints  # (K,): number of the scale of each of a level's coefficients
     scales: Floats  # of the half-normal priors of all scales
@@ -59,7 +59,7 @@ class LevelRows:
             (mean, variance), level, shared, deviations, number, kind, scales
         )
 
-    def information(self, weight: Any) -> "_Information":
+    def information(self, weight: sparse.sparray) -> "_Information":
         """Information from that of the curves, a sparse matrix (2 rows, 2 rows)."""
         shared = self.shared
         deviations = self.by_level
@@ -179,7 +179,7 @@ class LevelTarget(CurveTarget):
         """Scales of a level's coefficients, (K,)."""
         return np.array(levels.taus)[self.rows.kind]
 
-    def _averages(self, m: Floats, c: Floats) -> tuple[Floats, Floats, Any]:
+    def _averages(self, m: Floats, c: Floats) -> tuple[Floats, Floats, sparse.sparray]:
         """Values of rows, average slopes (2 rows,) in the curves, and information between these."""
         # by Stein's identity values suffice: E(f'(x)) = E(x f(x)) and E(f''(x)) = E((x^2 - 1) f(x))
         # for standard normal x

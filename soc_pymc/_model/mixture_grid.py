@@ -8,7 +8,7 @@ and variance, which have the terms and priors of the single family.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -17,6 +17,7 @@ from .._lib.arrays import Floats, Ints
 from ..data.statistics import Statistics
 from ..families.family import Family
 from ..families.mixtures import ZERO, Frame, WeightForms, stretching
+from ..families.priors import MixturePrior, Prior
 from ..families.rows import Columns, pooled
 from .laplace import Laplace, floored
 from .mixture_cells import MixtureCells, cell_points
@@ -24,7 +25,7 @@ from .mode import Curvature, Target, find_mode
 from .pilot import Pilot
 from .rows import cells_of
 from .splines import make_basis, spline_matrix
-from .terms import Design, Output, State
+from .terms import Curve, Design, Labels, Output, State
 
 # bins are merged while the base distribution hardly changes, but not to fewer than this
 _MOST_SHIFT = 0.2
@@ -218,24 +219,34 @@ def _cells(
     return MixtureCells(forms, start, items[order], density, constant, atom)
 
 
+class _WeightPrior(NamedTuple):
+    """Normal prior of a coefficient of the log weights, and sds of its drift over the score."""
+
+    mean: float
+    sd: float
+    drift: float | tuple[float, ...]
+
+
 def _weight_priors(
-    family: Family, prior: Any
-) -> tuple[dict[str, tuple[float, float, Any]], Floats]:
-    """Mean, sd and sds of drift of each coefficient of log weights, and their functions of z."""
+    family: Family, prior: Prior
+) -> tuple[dict[str, _WeightPrior], Floats]:
+    """Priors of the coefficients of the log weights, by label, and their functions of z."""
     z = family.component_grid
     wiggles = np.empty((len(z), 0))
-    priors: dict[str, tuple[float, float, Any]] = {}
-    if family.has_path:
-        sds = (_PATH_SD, prior.drift) if prior.mixture else (_FIXED_SD, _FIXED_SD)
-        priors["path"] = _PATH, *sds
-    elif prior.mixture:
-        priors["narrow"] = *_NARROW, prior.drift
-    if prior.mixture:
-        wiggles = _weight_functions(z, prior.functions, narrow=not family.has_path)
-        for k in range(3, 3 + wiggles.shape[1] - (not family.has_path)):
-            priors[f"z{k}"] = 0.0, prior.shape, prior.drift
+    priors: dict[str, _WeightPrior] = {}
+    if isinstance(prior, MixturePrior):
+        narrow = not family.has_path
+        if narrow:
+            priors["narrow"] = _WeightPrior(*_NARROW, prior.drift)
+        else:
+            priors["path"] = _WeightPrior(_PATH, _PATH_SD, prior.drift)
+        wiggles = _weight_functions(z, prior.functions, narrow=narrow)
+        for k in range(3, 3 + wiggles.shape[1] - narrow):
+            priors[f"z{k}"] = _WeightPrior(0.0, prior.shape, prior.drift)
+    elif family.has_path:
+        priors["path"] = _WeightPrior(_PATH, _FIXED_SD, _FIXED_SD)
     if prior.zero:
-        priors[ZERO] = _ZERO, _ZERO_SD, _ZERO_DRIFT
+        priors[ZERO] = _WeightPrior(_ZERO, _ZERO_SD, _ZERO_DRIFT)
     # neither the path nor a share of zeros is a function of z
     functions = np.zeros((len(z), len(priors)))
     functions[:, [label not in ("path", ZERO) for label in priors]] = wiggles
@@ -244,57 +255,65 @@ def _weight_priors(
 
 def _mixture(
     family: Family,
-    prior: Any,
+    prior: Prior,
     pilot: Pilot,
     joint: Columns,
     states: Sequence[State],
     wider: Floats,
 ) -> Mixture:
     """Predictors, their priors and cells, on a grid around curves."""
-    curves = pilot.curves
     rows = _merged(family, pilot, states, wider)
     priors, functions = _weight_priors(family, prior)
-    number = len(priors)
-    unit = np.eye(2 + len(priors))[:, :, None]
-    basis = make_basis(
-        rows.position, rows.items, prior.knots if prior.mixture else _KNOTS
-    )
+    knots = prior.knots if isinstance(prior, MixturePrior) else _KNOTS
+    basis = make_basis(rows.position, rows.items, knots)
     drifts = basis.centred(rows.position, rows.items, _FEW)
     along = np.column_stack([np.ones(len(basis.knots)), drifts])
+    at_rows = spline_matrix(rows.position, basis.knots) @ along
+    design, predictor = _design(pilot.curves, rows, list(priors.values()), at_rows)
+    indicators = np.eye(len(predictor))
+    columns = indicators[predictor == 0], indicators[predictor == 1]
+    outputs = [
+        replace(output, matrix=output.matrix @ part)
+        for curve, part in zip(pilot.curves, columns, strict=True)
+        for output in curve.outputs
+    ]
+    at_knots = np.hstack([np.kron(along, x) for x in np.eye(len(priors))[:, :, None]])
+    coords: Labels = {"weight_knot": basis.knots, "weight_function": list(priors)}
+    matrix = at_knots @ indicators[predictor > 1]
+    outputs.append(Output("weight_coefficient", coords, matrix))
+    forms = family.weight_forms(rows.base, functions, rows.start, prior.mixture)
+    cells = _cells(family, joint, rows, forms, prior.zero)
+    return Mixture(states, wider, rows, functions, (design,), columns, outputs, cells)
+
+
+def _design(
+    curves: Sequence[Curve],
+    rows: MergedRows,
+    priors: Sequence[_WeightPrior],
+    at_rows: Floats,
+) -> tuple[Design, Ints]:
+    """Design with rows for every predictor, fastest, and the predictor of each coefficient."""
+    number = 2 + len(priors)
+    unit = np.eye(number)[:, :, None]
     lines = [rows.average(curve.design.line) for curve in curves]
-    lines += [spline_matrix(rows.position, basis.knots) @ along] * number
-    # designs have rows for every predictor, fastest
-    line = np.hstack(list(map(np.kron, lines, unit)))
-    means, sds = (
-        [getattr(c.design, name) for c in curves] for name in ("line_mean", "line_sd")
-    )
-    for level, sd, drift in priors.values():
-        means.append(np.r_[level, np.zeros(drifts.shape[1])])
-        sds.append(np.r_[sd, np.resize(drift, drifts.shape[1])])
+    lines += [at_rows] * len(priors)
+    means = [curve.design.line_mean for curve in curves]
+    sds = [curve.design.line_sd for curve in curves]
+    drifts = at_rows.shape[1] - 1
+    for prior in priors:
+        means.append(np.r_[prior.mean, np.zeros(drifts)])
+        sds.append(np.r_[prior.sd, np.resize(prior.drift, drifts)])
     # most local first: the coordinates of each are given those before it
     terms = [(k, block) for k in (1, 0) for block in curves[k].design.blocks]
     blocks = tuple(
         replace(block, design=np.kron(rows.average(block.design), unit[k]))
         for k, block in terms
     )
-    priors_of_line = np.concatenate(means), np.concatenate(sds)
-    design = Design("line", "line_term", line, *priors_of_line, blocks)
+    line = np.hstack(list(map(np.kron, lines, unit)))
+    line_prior = np.concatenate(means), np.concatenate(sds)
     widths = [x.shape[1] for x in (*(block.design for block in blocks), *lines)]
-    predictor = np.repeat([*(k for k, _ in terms), *range(2 + number)], widths)
-    indicators = np.eye(len(predictor))
-    columns = indicators[predictor == 0], indicators[predictor == 1]
-    outputs = [
-        replace(output, matrix=output.matrix @ part)
-        for curve, part in zip(curves, columns, strict=True)
-        for output in curve.outputs
-    ]
-    at_knots = np.hstack([np.kron(along, unit[k, :number]) for k in range(number)])
-    at_knots = at_knots @ indicators[predictor > 1]
-    coords = {"weight_knot": basis.knots, "weight_function": list(priors)}
-    outputs.append(Output("weight_coefficient", coords, at_knots))
-    forms = family.weight_forms(rows.base, functions, rows.start, prior.mixture)
-    cells = _cells(family, joint, rows, forms, prior.zero)
-    return Mixture(states, wider, rows, functions, (design,), columns, outputs, cells)
+    predictor = np.repeat([*(k for k, _ in terms), *range(number)], widths)
+    return Design("line", "line_term", line, *line_prior, blocks), predictor
 
 
 def _weight_functions(z: Floats, number: int, *, narrow: bool) -> Floats:
@@ -318,7 +337,7 @@ def _weight_functions(z: Floats, number: int, *, narrow: bool) -> Floats:
 
 
 def place_mixture(
-    stats: Statistics, family: Family, prior: Any, pilot: Pilot
+    stats: Statistics, family: Family, prior: Prior, pilot: Pilot
 ) -> tuple[Mixture, Laplace]:
     """The mixture around the pilot's curves and its mode, to which the grid moves with zeros."""
     # zeros pull the pilot towards 0 and widen it

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 
 from .._lib.arguments import A
 from .._lib.arrays import Floats
@@ -17,11 +17,11 @@ from ..data.statistics import STATISTICS, Statistics
 from ..families import FAMILIES, family_of_kind
 from ..families.family import Family
 from ..families.priors import Prior
-from .coordinates import Coefficients, Coordinates, Labels, Space
+from .coordinates import Coefficients, Coordinates, Space
 from .mixture_grid import Mixture, place_mixture
 from .pilot import Pilot, find_pilot
 from .rows import rows_of
-from .terms import Curve, LevelTerms
+from .terms import Curve, Labels, LevelTerms
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -162,7 +162,7 @@ def _labels(
     line: Sequence[str | int],
 ) -> Labels:
     """Labels of all dims."""
-    labels: dict[str, ArrayLike] = {"bin": score}
+    labels: dict[str, Sequence[str | int] | NDArray[Any]] = {"bin": score}
     labels |= {grouping.name: list(grouping.levels) for grouping in pilot.groupings}
     for part in parts:
         labels |= {

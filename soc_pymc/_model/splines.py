@@ -6,7 +6,6 @@ whose null space is the straight lines.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,11 +42,6 @@ class Axis:
         if self.scale in SCALES:
             return np.asarray(SCALES[self.scale].score(u))
         return np.interp(u, self.fraction, self.score)
-
-
-def knots_in(tree: Any, dim: str) -> Floats:
-    """Positions of the knots of a dim of a fit's `DataTree`."""
-    return np.asarray(tree["posterior"].coords[dim].to_numpy())
 
 
 def place_knots(position: ArrayLike, weight: ArrayLike, number: int) -> Floats:

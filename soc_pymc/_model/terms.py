@@ -19,13 +19,15 @@ from .._lib.errors import FitError
 from ..data.items import Grouping
 from ..data.statistics import Statistics
 from ..families.family import Family
-from ..families.priors import Spline
+from ..families.priors import Prior, Spline
 from ..families.rows import Weak
 from ..families.scales import LOG, LOGIT, RANK, SCALES
 from .rows import Rows, positions
 from .splines import Axis, Basis, make_basis, spline_matrix
 
 CURVES = ("mean", "variance")
+type Labels = Mapping[str, Sequence[str | int] | NDArray[Any]]
+"""Labels by dim."""
 _UNITS = (LOG.name, LOGIT.name)  # a slope is per unit on these scales, per sd on others
 # draws of both curves of levels that are integrated out, at the peak
 _DRAWS = 1000
@@ -94,7 +96,7 @@ class State:
         return mean, np.concatenate([*precision, design.line_sd**-2])
 
     @staticmethod
-    def starting(design: Design, line: Any) -> "State":
+    def starting(design: Design, line: Floats) -> "State":
         """The line with these coefficients, with arbitrary taus, which the first step replaces."""
         coefficients = np.zeros(design.whole.shape[1])
         coefficients[design.line_columns][: len(line)] = line
@@ -105,10 +107,9 @@ class Points(NamedTuple):
     """Where terms have values beside the rows."""
 
     ending: str  # of the output's name
-    coords: Mapping[
-        str, Any
-    ]  # labels by dim; levels of groups have a second one, the knots
-    to_rows: Any  # matrix (rows, points) from values here to those at the rows
+    coords: Labels  # levels of groups have a second dim, the knots
+    # matrix (rows, points) from values here to those at the rows
+    to_rows: Floats | sparse.csr_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +160,7 @@ class Curve:
         return outputs
 
     @property
-    def row_matrices(self) -> dict[str, Any]:
+    def row_matrices(self) -> dict[str, sparse.csr_array]:
         """Sparse matrices by output, whose products with the outputs add up to the rows' curve."""
         # curves of levels include the shared one
         weights = {
@@ -179,7 +180,7 @@ class Output:
     """A quantity that is linear in the coefficients of a design."""
 
     name: str
-    coords: Mapping[str, Any]  # labels by dim
+    coords: Labels
     matrix: Floats  # (size, coefficients)
 
     @property
@@ -230,7 +231,7 @@ def axis_of(spline: Spline, stats: Statistics, items: Floats) -> Axis:
 def make_curve(
     k: int,
     family: Family,
-    prior: Any,
+    prior: Prior,
     weak: Callable[[str, float], tuple[Weak, Weak]],
     stats: Statistics,
     rows: Rows,
@@ -366,12 +367,12 @@ class _Terms:
             self.add("exposure", "exposure", scale, basis.centred(x, rows.n))
 
 
-def _members(code: Ints, number: int) -> Any:
+def _members(code: Ints, number: int) -> sparse.csr_array:
     """Sparse indicators (rows, number) of codes from 1 on; 0 is none."""
     return by_level(np.ones((len(code), 1)), code, 1 + number)[:, 1:]
 
 
-def by_level(functions: Floats, level: Ints, number: int) -> Any:
+def by_level(functions: Floats, level: Ints, number: int) -> sparse.csr_array:
     """Sparse design (rows, number k) of functions (rows, k) with coefficients for each level."""
     columns = level[:, None] * functions.shape[1] + np.arange(functions.shape[1])
     ends = np.arange(0, functions.size + 1, functions.shape[1])

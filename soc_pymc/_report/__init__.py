@@ -98,7 +98,7 @@ def report(
         raise FitError(
             f"threshold={threshold:g} is beyond all theta: at most {LARGEST:g} in size"
         )
-    columns = list(dict.fromkeys([*items.roles.values(), *by]))
+    columns = list(dict.fromkeys([*items.roles.columns, *by]))
     posterior_roles(fit.curves, items)
     open_table(items.source, columns)
     stats = statistics_of(fit.curves, items, progress)  # which validates all items

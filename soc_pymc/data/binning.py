@@ -80,14 +80,8 @@ FIRST_GRID = Grid(FLOOR, steps=14)
 """First grid, for scores of any range: cells of 1/16384 octave."""
 
 
-class Weights(NamedTuple):
-    """Scores on a grid."""
-
-    score_min: float
-    score_max: float
-    cell: Ints  # occupied cells, increasing
-    items: Ints  # numbers of items
-    weight: Ints  # sums of whole outcomes, or numbers of items
+CELL_SUMS = "cell", "n", "amount", "score_min", "score_max"
+"""Columns of scores on a grid: occupied cells, their items, and sums of whole outcomes or items."""
 
 
 def _choose_grid(low: float, high: float, least: float, most: int) -> Grid:

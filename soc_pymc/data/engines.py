@@ -11,7 +11,7 @@ from .._lib.arrays import Floats, Ints
 from .._lib.progress import phase
 from ..families import OUTCOMES
 from ..families.outcome import Outcome
-from .binning import Columns, Grid, Pile, Sums, Weights, make_lookup, sums_of
+from .binning import CELL_SUMS, Columns, Grid, Pile, Sums, make_lookup, sums_of
 from .formulas import (
     Folds,
     block_of_labels,
@@ -42,25 +42,18 @@ class Grouped:
         self._n, self.table = scan(items, progress)
         self._codes: dict[str, int] = {}  # of the labels of groups
 
-    def weights(self, grid: Grid, weight: str | None) -> Weights:
-        """Aggregate the items by cell."""
+    def weights(self, grid: Grid, weight: str | None) -> Columns:
+        """Items, their weight and range of scores by cell."""
         table = self.table
-        amount = table.count()
-        if weight:
-            amount = table[weight].cast("int64").sum().cast("int64")
-        sums = {"n": table.count(), "amount": amount}
-        ends = {"low": table.score.min(), "high": table.score.max()}
+        amount = table[weight].cast("int64").sum() if weight else table.count()
+        sums = table.count(), amount, table.score.min(), table.score.max()
         cell = score_cell(table.score, grid.floor, grid.steps, ibis_functions())
-        with phase("choosing bins", enabled=self._progress), readable():
-            rows = (
-                table.group_by(cell=cell)
-                .aggregate(**sums, **ends)
-                .order_by("cell")
-                .to_pyarrow()
-            )
-        cells = (np.asarray(rows[name], dtype=np.int64) for name in ("cell", *sums))
-        low, high = (np.asarray(rows[name], dtype=float) for name in ends)
-        return Weights(low.min(), high.max(), *cells)
+        key, *names = CELL_SUMS
+        counted = table.group_by(**{key: cell}).aggregate(
+            **dict(zip(names, sums, strict=True))
+        )
+        with phase("choosing bins", enabled=self._progress):
+            return self._added(counted, (key,), names)
 
     def tables(self, edges: Floats, most_joint: int) -> Sums:
         """Make one grouped pass over joint cells, or one for each margin."""
@@ -101,24 +94,25 @@ class Grouped:
 
     def repeated_scores(
         self, grid: Grid, cells: Ints, least: int, ends: Sequence[float]
-    ) -> dict[float, int]:
+    ) -> Columns:
         """Scores in some cells that `least` items share, or that are `ends`, with their items."""
         import ibis
 
-        if not len(cells):
-            return {}
         score = self.table.score
         bounds = zip(grid.boundary(cells), grid.boundary(cells + 1), strict=True)
         inside = [(score >= exact(low)) & (score < exact(high)) for low, high in bounds]
-        counted = (
-            self.table.filter(ibis.or_(*inside))
-            .group_by("score")
-            .aggregate(n=ibis._.count())
-        )
+        near = self.table.filter(ibis.or_(*inside))
+        counted = near.group_by("score").aggregate(n=ibis._.count())
         repeated = counted.filter((ibis._.n >= least) | ibis._.score.isin(ends))
-        with readable():
-            rows = repeated.order_by("score").to_pyarrow().to_pydict()
-        return dict(zip(rows["score"], rows["n"], strict=True))
+        return self._added(repeated, ("score",), ("n",))
+
+    def _added(
+        self, expression: Any, keys: Sequence[str], names: Sequence[str]
+    ) -> Columns:
+        pile = Pile(keys, names)
+        for rows in self._batches(expression):
+            pile.add(rows)
+        return pile.total()
 
     def _keyed(self, edges: Floats) -> Any:
         """The table of items with columns of their group, fold, bin and cells."""
@@ -143,7 +137,7 @@ class Grouped:
 
     def _batches(self, expression: Any) -> Iterator[Columns]:
         """Columns of record batches; groups are coded in the order of their appearance."""
-        integers = {"group", *_PART_KEYS, *self._outcome.integers}
+        integers = {*_PART_KEYS, *CELL_SUMS[:3], *self._outcome.integers}
         for batch in batches(expression, size=_ROWS):
             columns = {}
             for name, values in zip(batch.schema.names, batch.columns, strict=True):

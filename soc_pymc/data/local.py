@@ -16,7 +16,16 @@ from .._lib.progress import phase
 from .._lib.threads import ordered_map
 from ..families import OUTCOMES
 from ..families.outcome import Outcome, sum_of
-from .binning import Columns, Grid, Lookup, Pile, Sums, Weights, make_lookup, sums_of
+from .binning import (
+    CELL_SUMS,
+    Columns,
+    Grid,
+    Lookup,
+    Pile,
+    Sums,
+    make_lookup,
+    sums_of,
+)
 from .formulas import (
     ARRAYS,
     Folds,
@@ -32,6 +41,8 @@ from .roles import CROSS, FOLDS, MARK, columns_of
 from .sources import batches, count_of, kind_of, opened, readable
 from .validation import check_total, check_types, scan
 
+Block = Mapping[str, NDArray[Any]]
+"""Columns of some items by role."""
 _BLOCK = 1_000_000  # items of a block
 _ROWS = 1 << 10  # initial rows of a table
 HEAD = 3  # columns before the real sums: the key, the number of items, the outcome as a whole
@@ -54,43 +65,36 @@ class Local:
         self._n: int | None = None
         self._codes: dict[str, int] = {}  # of the labels of groups
         self._lock = threading.Lock()  # of the codes
-        self.table = opened(items.source, list(items.roles.values()))
+        self.table = opened(items.source, items.roles.columns)
         check_types(items, self.table)
 
-    def weights(self, grid: Grid, weight: str | None) -> Weights:
-        """Count blocks in threads; only the needed columns are read."""
+    def weights(self, grid: Grid, weight: str | None) -> Columns:
+        """Items, their weight and range of scores by cell; only needed columns are read."""
         roles = ("score", weight) if weight else ("score",)
 
-        def count(block: Mapping[str, Any]) -> tuple[float, float, Columns]:
+        def count(block: Block) -> Columns:
             if not all(self._outcome.bounds[role].hold(block[role]) for role in roles):
                 raise _NotValidError
             score = block["score"]
-            cell = grid.cell(block["score"])
-            occupied, n = np.unique(cell, return_counts=True)
-            amount = np.zeros_like(n) if weight else n
+            cells = grid.cell(score)
+            cell, n = np.unique(cells, return_counts=True)
+            amount = n
             if weight:
-                np.add.at(
-                    amount,
-                    np.searchsorted(occupied, cell),
-                    block[weight].astype(np.int64),
-                )
-            return (
-                score.min(),
-                score.max(),
-                {"cell": occupied, "n": n, "amount": amount},
-            )
+                amount = np.zeros_like(n)
+                whole = block[weight].astype(np.int64)
+                np.add.at(amount, np.searchsorted(cell, cells), whole)
+            ends = np.full((2, len(cell)), [[score.min()], [score.max()]])
+            return dict(zip(CELL_SUMS, (cell, n, amount, *ends), strict=True))
 
-        pile = Pile(("cell",), ("n", "amount"))
-        ends = []
-        for low, high, rows in self._mapped("choosing bins", roles, count):
-            ends += [low, high]
+        pile = Pile(CELL_SUMS[:1], CELL_SUMS[1:])
+        for rows in self._mapped("choosing bins", roles, count):
             pile.add(rows)
-        if not ends:
+        if not len(pile):
             self._refuse()
         cells = pile.total()
         check_total(self.items, float(cells["amount"].sum(dtype=float)))
         self._n = int(cells["n"].sum())
-        return Weights(float(min(ends)), float(max(ends)), *cells.values())
+        return cells
 
     def tables(self, edges: Floats, most_joint: int) -> Sums:
         """Validate and sum blocks, in their order, so that sums do not depend on threads."""
@@ -106,7 +110,7 @@ class Local:
         names = [*outcome.margins, *["joint"] * (most_joint > 0)]
         cells = {name: GroupSum(outcome, name) for name in names}
 
-        def prepare(block: Mapping[str, Any]) -> tuple[float, Ints, Floats]:
+        def prepare(block: Block) -> tuple[float, Ints, Floats]:
             score, y, size = (block[role] for role in outcome.bounds)
             if not outcome.validity.are_valid(score, y, size):
                 raise _NotValidError
@@ -147,26 +151,23 @@ class Local:
 
     def repeated_scores(
         self, grid: Grid, cells: Ints, least: int, ends: Sequence[float]
-    ) -> dict[float, int]:
+    ) -> Columns:
         """Scores in some cells that `least` items share, or that are `ends`, with their items."""
 
-        def count(block: Mapping[str, Any]) -> Columns:
+        def count(block: Block) -> Columns:
             inside = np.isin(grid.cell(block["score"]), cells)
-            scores, n = np.unique(
-                block["score"][inside] + 0.0, return_counts=True
-            )  # no -0
-            return {"score": scores, "n": n}
+            scores = block["score"][inside] + 0.0  # no -0
+            score, n = np.unique(scores, return_counts=True)
+            return {"score": score, "n": n}
 
-        if not len(cells):
-            return {}
         pile = Pile(("score",), ("n",))
         for rows in self._mapped("choosing bins", ("score",), count):
             pile.add(rows)
-        scores, n = pile.total().values()
-        chosen = (n >= least) | np.isin(scores, ends)
-        return dict(zip(scores[chosen].tolist(), n[chosen].tolist(), strict=True))
+        counts = pile.total()
+        chosen = (counts["n"] >= least) | np.isin(counts["score"], ends)
+        return {name: values[chosen] for name, values in counts.items()}
 
-    def _parts(self, block: Mapping[str, Any]) -> Ints:
+    def _parts(self, block: Block) -> Ints:
         """Code of each item's group times the number of folds, plus its fold."""
         group = block.get("group", np.zeros(len(block["score"]), dtype=np.int64))
         if self._folds.by == "none":
@@ -180,7 +181,7 @@ class Local:
         self,
         title: str,
         roles: Iterable[str],
-        work: Callable[[Mapping[str, Any]], Result],
+        work: Callable[[Block], Result],
     ) -> Iterator[Result]:
         """Results of work on blocks of about a million items, in order, made in threads."""
         chosen = self.items.roles.only(*roles)
@@ -191,7 +192,7 @@ class Local:
                 {role: self._numbers(role, values) for role, values in columns.items()}
             )
 
-        blocks = batches(self.table, list(chosen.values()), _BLOCK, self.items.source)
+        blocks = batches(self.table, chosen.columns, _BLOCK, self.items.source)
         with phase(title, unit="items", enabled=self._progress) as running:
             try:
                 for rows, result in ordered_map(run, blocks):

@@ -15,7 +15,7 @@ from .formulas import FOLD_PRIME, MOST_FOLDS, near_whole
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NO_SCORE = "(no score)"  # name of the column of scores of items without one
+NO_SCORE = "(no score)"  # in place of the column of scores of items without one
 ONE_SCORE = 0.5  # their score, which has a position on every scale
 MARK = "×"  # in no label of crossed groups; in place of a level it means none of them
 CROSS = f" {MARK} "  # between the levels in the label of a combination
@@ -75,6 +75,11 @@ class Roles(dict[str, str]):
     def outcomes(self) -> "Roles":
         """Columns of score and outcome."""
         return Roles({r: c for r, c in self.items() if bounds_of(r) and r != "fold"})
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns that the table of items has."""
+        return [name for name in self.values() if name != NO_SCORE]
 
     @property
     def has_score(self) -> bool:
@@ -164,7 +169,9 @@ def columns_of(batch: "pa.RecordBatch | pa.Table", roles: Roles) -> dict[str, An
     import pyarrow.compute as pc
 
     columns = {
-        role: _read(role, batch[name])
+        role: np.full(batch.num_rows, ONE_SCORE)
+        if name == NO_SCORE
+        else _read(role, batch[name])
         for role, name in roles.items()
         if role not in roles.joined
     }

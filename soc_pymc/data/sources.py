@@ -16,12 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from .._lib.arguments import path_of
 from .._lib.errors import ItemsError
 from .._lib.threads import threads
-from .roles import NO_SCORE, ONE_SCORE
 
 _KINDS = {
     "pandas.DataFrame": "pandas",
@@ -177,9 +174,8 @@ class Rows:
     def batches(self, columns: Sequence[str], size: int) -> Iterator[Any]:
         """Arrow record batches of some columns, of at most `size` rows."""
         if self.held is None:
-            yield from _arrow_reader(
-                _query(", ".join(map(_term, columns)), self.paths), size
-            )
+            quoted = ['"' + name.replace('"', '""') + '"' for name in columns]
+            yield from _arrow_reader(_query(", ".join(quoted), self.paths), size)
             return
         table = self.held.select(columns)
         for start in range(0, table.num_rows, size):
@@ -198,12 +194,6 @@ class Rows:
         if self.held is not None:
             return int(self.held.num_rows)
         return int(_query("count(*)", self.paths).fetchone()[0])
-
-
-def _term(name: str) -> str:
-    """A column in SQL."""
-    quoted = '"' + name.replace('"', '""') + '"'
-    return f"CAST({ONE_SCORE} AS DOUBLE) AS {quoted}" if name == NO_SCORE else quoted
 
 
 def _query(terms: str, paths: Sequence[str], limit: str = "") -> Any:
@@ -230,27 +220,16 @@ def open_rows(
     """
     import pyarrow as pa
 
-    score = pa.field(NO_SCORE, pa.float64())
-    stored = [name for name in columns or () if name != NO_SCORE]
-    constant = columns is not None and len(stored) < len(columns)
-    selected = None if columns is None else stored
     with readable(source):
         if kind_of(source) != "files":
-            table = _in_memory(source, selected)
-        else:
-            paths = paths_of(source)
-            held = hold and sum(map(os.path.getsize, paths)) <= _MOST_HELD
-            limit = "" if held else "LIMIT 0"
-            reader = _arrow_reader(_query("*", paths, limit), _AT_ONCE)
-            schema = reader.schema
-            names = chosen(schema.names, selected)
-            if not held:
-                fields = [schema.field(name) for name in names] + [score] * constant
-                return Rows(pa.schema(fields), None, paths)
-            table = reader.read_all().select(names)
-    if constant:
-        table = table.append_column(score, [np.full(table.num_rows, ONE_SCORE)])
-    return Rows(table.schema, table)
+            table = _in_memory(source, columns)
+            return Rows(table.schema, table)
+        paths = paths_of(source)
+        held = hold and sum(map(os.path.getsize, paths)) <= _MOST_HELD
+        reader = _arrow_reader(_query("*", paths, "" if held else "LIMIT 0"), _AT_ONCE)
+        names = chosen(reader.schema.names, columns)
+        schema = pa.schema([reader.schema.field(name) for name in names])
+        return Rows(schema, reader.read_all().select(names) if held else None, paths)
 
 
 def opened(source: Any, columns: Sequence[str] | None = None, hold: bool = True) -> Any:
@@ -271,16 +250,7 @@ def count_of(table: Any) -> int:
 
 def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
     """Ibis table of some columns of a source, or of all; the rows keep their order."""
-    import ibis
-
     kind = kind_of(source)
-    constants = {}
-    if columns is not None and NO_SCORE in columns:
-        columns = [name for name in columns if name != NO_SCORE]
-        # DuckDB takes a number with a point for a decimal
-        constants = {
-            NO_SCORE: ibis.literal(1, type="int64").cast("float64") * ONE_SCORE
-        }
     with readable(source):
         if kind == "ibis":
             table = source
@@ -293,7 +263,7 @@ def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
             connection = connect()
             connection.con.register("items", _in_memory(source, columns))
             table = connection.table("items")
-        return table.select(*chosen(table.columns, columns), **constants)
+        return table.select(*chosen(table.columns, columns))
 
 
 def _in_memory(source: Any, columns: Sequence[str] | None) -> Any:
@@ -334,7 +304,7 @@ def batches(
 def arrow_table(source: Any, columns: Sequence[str]) -> Any:
     """Arrow table of some columns of a source, in the order of its rows."""
     with readable(source):
-        if kind_of(source) not in ("ibis", "files") and NO_SCORE not in columns:
+        if kind_of(source) not in ("ibis", "files"):
             return _in_memory(source, columns)
         rows = opened(source, columns)
         return rows.table() if isinstance(rows, Rows) else rows.to_pyarrow()

@@ -223,7 +223,7 @@ def _fold_rule(items: Items, folds: int | None) -> Folds:
         )
     if items.id is None:
         return Folds("item", folds or 1)
-    ids = open_table(items.source, list(items.roles.values()))[items.id].type()
+    ids = open_table(items.source, [items.id])[items.id].type()
     if folds is None and not ids.is_integer():
         return Folds("none", 1)
     if ids.is_string():
@@ -236,15 +236,17 @@ def _fold_rule(items: Items, folds: int | None) -> Folds:
 
 def _choose(reader: Grouped | Local, asked: int | None, equal: str | None) -> Floats:
     """Edges of bins of equal weight, from one or two grouped passes over a fine grid."""
+    if reader.items.score is None:
+        return np.empty(0)
     weight = None if equal == "items" else equal
     grid = binning.FIRST_GRID
     scores = reader.weights(binning.FIRST_GRID, weight)
-    low = scores.score_min
-    high = scores.score_max
+    low = float(scores["score_min"].min())
+    high = float(scores["score_max"].max())
     if low == high:
         return np.empty(0)
     rounding_alone = high - low <= _SAME * max(abs(low), abs(high))
-    if rounding_alone or not scores.weight.sum() > 0:
+    if rounding_alone or not scores["amount"].sum() > 0:
         scan(reader.items)  # first, as it names all problems of the items
         raise ItemsError(
             f"column {reader.items.score!r}: scores differ by rounding alone, from {digits(low)} "
@@ -253,46 +255,48 @@ def _choose(reader: Grouped | Local, asked: int | None, equal: str | None) -> Fl
             else f"bins of equal {equal} are not possible: all of it is 0"
         )
     atoms = _atoms(reader, scores)
-    number = (int(scores.items.sum()) - sum(atoms.values())) // _ITEMS_IN_BIN
+    number = (int(scores["n"].sum()) - sum(atoms.values())) // _ITEMS_IN_BIN
     bins = asked or min(_MOST_BINS, max(_FEWEST_BINS, number))
 
     def without_atoms() -> Floats:  # these have bins of their own
         return np.where(
-            np.isin(scores.cell, grid.cell(list(atoms))), 0.0, scores.weight
+            np.isin(scores["cell"], grid.cell(list(atoms))), 0.0, scores["amount"]
         )
 
     weights = without_atoms()
     # with few items per bin finer cells do not make bins more equal
     finer = binning.finer_grid(
-        grid, scores.cell, weights, bins, coarse=1 / 16 if asked else 1 / 4
+        grid, scores["cell"], weights, bins, coarse=1 / 16 if asked else 1 / 4
     )
     if finer is not None:
         grid = finer
         scores = reader.weights(finer, weight)
         weights = without_atoms()
     if not weights.any():  # all items are in atoms
-        return binning.atom_edges(np.empty(0), list(atoms), grid, scores.cell)
-    cells = scores.cell[weights > 0]
+        return binning.atom_edges(np.empty(0), list(atoms), grid, scores["cell"])
+    cells = scores["cell"][weights > 0]
     weights = weights[weights > 0]
     edges = binning.choose_edges(grid, cells, weights, bins, halve_ends=asked is None)
     if len(edges) + 1 < (asked or _FEWEST_BINS):
         warn_user(
             f"{len(edges) + 1} bins instead of {asked or _FEWEST_BINS}: equal scores stay "
-            f"together, and there are only {len(scores.cell):,} scores that differ, or a few of "
+            f"together, and there are only {len(scores['cell']):,} scores that differ, or a few of "
             "them hold more than a bin's share; ask for fewer bins",
             ItemsWarning,
         )
     return binning.atom_edges(edges, list(atoms), grid, cells)
 
 
-def _atoms(reader: Grouped | Local, scores: binning.Weights) -> dict[float, int]:
+def _atoms(reader: Grouped | Local, scores: binning.Columns) -> dict[float, int]:
     """Scores that are atoms, with their numbers of items."""
     grid = binning.FIRST_GRID
     ends = OUTCOMES[reader.items.kind].ends
-    stand_out = binning.stand_out(scores.items, np.ones(len(scores.cell), dtype=bool))
-    cells = scores.cell[stand_out | np.isin(scores.cell, grid.cell(ends))]
-    least = binning.fewest_in_atom(int(scores.items.sum()))
-    return reader.repeated_scores(grid, cells, least, ends)
+    stand_out = binning.stand_out(scores["n"], np.ones(len(scores["cell"]), dtype=bool))
+    cells = scores["cell"][stand_out | np.isin(scores["cell"], grid.cell(ends))]
+    least = binning.fewest_in_atom(int(scores["n"].sum()))
+    counts = reader.repeated_scores(grid, cells, least, ends) if len(cells) else {}
+    columns = [counts[name].tolist() for name in ("score", "n") if counts]
+    return dict(zip(*columns, strict=True))
 
 
 def _check_joint(tables: dict[str, Any], items: Items, most: int, must: bool) -> None:

@@ -1,7 +1,7 @@
 """Columns of items by role, and their validity; one error reports all problems of a table."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -11,18 +11,31 @@ from .._lib.progress import phase
 from ..families import OUTCOMES
 from ..families.outcome import Outcome
 from ..families.scales import LARGEST_COUNT, Bounds
-from .formulas import FOLD_PRIME, ibis_functions, near_whole
+from .formulas import FOLD_PRIME, exact, ibis_functions, near_whole
 from .items import DAY, Items
-from .roles import CROSS, MARK, Roles, bounds_of, is_group, needs_of, wrong_type
+from .roles import (
+    CROSS,
+    MARK,
+    NO_SCORE,
+    ONE_SCORE,
+    Roles,
+    bounds_of,
+    is_group,
+    needs_of,
+    wrong_type,
+)
 from .sources import count_of, kind_of, open_table, readable
 
 _SHOWN = 3  # bad values shown in an error
 _IDS_AT_ONCE = 1_000_000  # ids checked for repetition; of more, a share by their hash
 
 
-def numbers(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns by role as read: numbers as float64, ids as int64, labels as text."""
-    return {role: _read(role, column) for role, column in columns.items()}
+def read_columns(table: Any, roles: Roles) -> dict[str, Any]:
+    """Ibis columns by role: numbers as float64, ids as int64, labels as text."""
+    return {
+        role: exact(ONE_SCORE) if name == NO_SCORE else _read(role, table[name])
+        for role, name in roles.items()
+    }
 
 
 def _read(role: str, column: Any) -> Any:
@@ -51,13 +64,11 @@ def with_group(table: Any, roles: Roles) -> Any:
 
 
 def read(items: Items) -> Any:
-    """Ibis table of items, not yet valid, with columns by role as `numbers` reads them."""
-    table = open_table(items.source, list(items.roles.values()))
+    """Ibis table of items, not yet valid, as `read_columns` reads them."""
+    table = open_table(items.source, items.roles.columns)
     with readable(items.source):
         check_types(items, table)
-        return table.select(
-            **numbers({role: table[name] for role, name in items.roles.items()})
-        )
+        return table.select(**read_columns(table, items.roles))
 
 
 def scan(items: Items, progress: bool = True) -> tuple[int, Any]:
@@ -170,7 +181,7 @@ def check_types(items: Items, table: Any) -> None:
     wrong = [
         f"column {name!r} holds {words}; {needs_of(role)}: convert it first"
         for role, name in items.roles.items()
-        if (words := wrong_type(role, schema.field(name).type))
+        if name != NO_SCORE and (words := wrong_type(role, schema.field(name).type))
     ]
     if wrong:
         rows = table.num_rows if hasattr(table, "num_rows") else count_of(table)
@@ -193,7 +204,7 @@ def check_ids(items: Items, progress: bool = True) -> None:
         return
     import ibis.expr.operations as ops
 
-    table = open_table(items.source, list(items.roles.values()))
+    table = open_table(items.source, items.roles.columns)
     keys = [role for role in ("id", "date") if role in items.roles]
     table = table.select(**{role: table[items.roles[role]] for role in keys})
     table = table.filter(table["id"].notnull())

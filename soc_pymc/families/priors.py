@@ -431,5 +431,6 @@ class BetaMixture(_Mixture, Beta):
 
 
 PRIORS = Gamma, Normal, Beta, GammaMixture, NormalMixture, BetaMixture
+MixturePrior = GammaMixture | NormalMixture | BetaMixture
 Prior = Gamma | Normal | Beta
 """Priors, mixtures included."""

@@ -155,7 +155,7 @@ def arrays_of(table: Any, roles: Roles) -> Columns:
 def frame_columns(curves: Curves, items: Items) -> Columns:
     """Columns of valid items in a pandas table for a fit."""
     roles = posterior_roles(curves, items)
-    return arrays_of(arrow_table(items.source, list(roles.values())), roles)
+    return arrays_of(arrow_table(items.source, roles.columns), roles)
 
 
 def read_items(
@@ -166,7 +166,7 @@ def read_items(
     read = replace(items, id=None, fold=None, cluster=None, date=None)
     with phase("checking items", enabled=is_shown(progress)):
         table = arrow_table(
-            items.source, list(dict.fromkeys([*read.roles.values(), *by]))
+            items.source, list(dict.fromkeys([*read.roles.columns, *by]))
         )
         check_types(read, table)
         columns = dict(arrays_of(table, read.roles))

@@ -27,7 +27,6 @@ from .._lib.progress import Phase, is_shown, phase
 from .._lib.threads import one_blas_thread, ordered_map
 from ..data import sources
 from ..data.items import Items, check_items
-from ..data.roles import NO_SCORE
 from ..data.validation import check_types
 from ..fits.fit import Fit
 from ..prior_table import quantile_name
@@ -232,23 +231,17 @@ class _Scoring:
         return folder
 
     def _table(self, hold: bool = True) -> Any:
-        """Ibis table or `Rows` of the items, with the constant score of those without one."""
+        """Ibis table or `Rows` of the items, with all columns if they are copied."""
         source = self.items.source
-        columns = list(self.items.roles.values())
         if not self.out and sources.kind_of(source) not in _COPIED:
-            return sources.opened(source, columns)  # others are copied with all columns
-        all_columns = (
-            None if self.items.score else [*sources.column_names(source), NO_SCORE]
-        )
-        return sources.opened(source, all_columns, hold)
+            return sources.opened(source, self.items.roles.columns)
+        return sources.opened(source, None, hold)
 
     def _checked_table(self, hold: bool = True) -> Any:
         """The table, after a check of its columns and of the new names."""
         source = self.items.source
         table = self._table(hold)
-        sources.chosen(
-            table.columns, list(self.items.roles.values())
-        )  # refuses missing columns
+        sources.chosen(table.columns, self.items.roles.columns)  # refuses missing ones
         with sources.readable(source):
             check_types(self.items, table)
         column_names = set(table.columns)
@@ -273,8 +266,6 @@ class _Scoring:
             with self.lock:
                 self.far.count(columns["score"])
                 running.advance(batch.num_rows)
-            if self.items.score is None:
-                batch = batch.drop_columns([NO_SCORE])
             names = [*batch.schema.names, *self.names]
             return pa.RecordBatch.from_arrays([*batch.columns, *added], names=names)
 

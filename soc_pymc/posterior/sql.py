@@ -4,7 +4,7 @@ The formulas are those of `soc_pymc.prior_table`, on columns of an engine. Compa
 of distinct items; they are joined to its nodes, and sums over the nodes give their posteriors.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from itertools import count as numbered
 from operator import and_, methodcaller
@@ -19,9 +19,9 @@ from .._lib.errors import ItemsError
 from ..data.engines import with_bins
 from ..data.formulas import exact
 from ..data.items import ANY_ITEMS, ITEMS, Items
-from ..data.roles import CROSS, NO_SCORE, ONE_SCORE, Roles
+from ..data.roles import CROSS, Roles
 from ..data.sources import kind_of
-from ..data.validation import numbers
+from ..data.validation import read_columns
 from ..families import family_of
 from ..families.scales import MIDDLE
 from ..fits.fit import FIT, Fit
@@ -176,7 +176,7 @@ def posterior_sql(
         by_role |= known.groups if group is None else Roles.of_groups(group)
     items = ITEMS[outcome.kind](table, **Roles(by_role).arguments)
     roles = posterior_roles(fit.curves, items)
-    users = [c for c in dict.fromkeys([*roles.values(), *columns]) if c != NO_SCORE]
+    users = list(dict.fromkeys([*roles.columns, *columns]))
     _check_columns(users, roles, _new_columns(fit, quantiles))
     # decimals, so that the cast to float64 is always written
     kinds = dict.fromkeys(users, "decimal") | dict.fromkeys(
@@ -201,11 +201,9 @@ def _new_columns(fit: Fit, levels: Sequence[float]) -> list[str]:
     return ["theta_mean", "theta_sd", "theta_var", *quantiles, *zero, "flagged"]
 
 
-def _check_columns(
-    columns: Sequence[str], roles: Mapping[str, str], names: Sequence[str]
-) -> None:
+def _check_columns(columns: Sequence[str], roles: Roles, names: Sequence[str]) -> None:
     """Refuse tables that lack a column or already have one of the new `names`."""
-    if absent := [name for name in roles.values() if name not in (*columns, NO_SCORE)]:
+    if absent := [name for name in roles.columns if name not in columns]:
         raise ItemsError(f"the table has no column {', '.join(map(repr, absent))}")
     taken = {column.lower() for column in columns}
     if clash := ", ".join(repr(name) for name in names if name in taken):
@@ -359,11 +357,8 @@ def _with_keys(sheet: _Sheet, fit: Fit, roles: Roles) -> Any:
     axis = meta["axis"]
     rule = outcome.validity
     table = sheet.rows
-    columns = {
-        role: exact(ONE_SCORE) if roles[role] == NO_SCORE else table[roles[role]]
-        for role in ("score", outcome.observed, outcome.size)
-    }
-    t, y, n = values = [*numbers(columns).values()]
+    numbers = roles.only("score", outcome.observed, outcome.size)
+    t, y, n = values = [*read_columns(table, numbers).values()]
     good = (t > axis["low"]) & (t < axis["high"])
     for atom in meta["atoms"]:  # which needs no position
         good |= t == exact(atom)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from scipy import integrate, linalg, special, stats
 
 import soc_pymc as soc
-from soc_pymc._model.splines import knots_in
 from soc_pymc.checks import _drift as walk_module
 from soc_pymc.checks._drift import SDS, _scale, _site, walk
 from soc_pymc.checks.observations import curve_rows
@@ -216,7 +215,7 @@ def test_verdicts_allow_for_the_tests_of_a_day(drifted):
 def test_fits_of_days_have_their_departures(drifted):
     """Curves are moved by level, slope and spread at every knot; draws vary as the day does."""
     base, scale = drifted.fit.data["posterior"], drifted.data.attrs
-    position = (knots_in(drifted.fit.data, "mean_knot") - scale["centre"]) / scale["sd"]
+    position = (drifted.fit.curves.knots("mean_knot") - scale["centre"]) / scale["sd"]
     design = np.stack([np.ones(len(position)), position])
     for fit, day in ((drifted.fit_of(), -1), (drifted.fit_of("2026-03-01"), 0)):
         state = drifted.data.isel(day=day)

@@ -17,7 +17,6 @@ from scipy import stats as distributions
 import soc_pymc as soc
 from soc_pymc import quantities
 from soc_pymc._model.problem import build
-from soc_pymc._model.splines import knots_in
 from soc_pymc.checks.findings import p_value
 from soc_pymc.fits.fit import Fit, with_draws
 from soc_pymc.inference.draw_densities import draw_densities
@@ -34,7 +33,7 @@ def known_fit(fit: Fit, **curves) -> Fit:
     for name, values in curves.items():
         knot = posterior[name].dims[-1]
         axis = fit.axis(knot.removesuffix("_knot"))
-        at = values(axis.inverse(knots_in(fit.data, knot)))
+        at = values(axis.inverse(fit.curves.knots(knot)))
         posterior[name] = (posterior[name].dims, at[None, None])
     return with_draws(fit, posterior)
 
