@@ -31,6 +31,7 @@ from . import pit
 from .advice import Gains, advise
 from .comparison import LeftOut, leave_one_out, other_total
 from .findings import (
+    ALL,
     FAIL,
     OK,
     VERDICTS,
@@ -48,7 +49,6 @@ from .observations import (
     observe,
     totals_without_folds,
 )
-from .pit import ALL
 
 _DRAWS = 1000  # in the tree for ArviZ
 _MOST_COLUMNS = 8  # most columns of a table that advice names unasked

@@ -6,7 +6,7 @@ anywhere in its cell, for leave-one-out at its mean: at most 1/1500 nat off, for
 """
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,13 +14,10 @@ import numpy as np
 import pandas as pd
 from numpy.random import Generator
 from numpy.typing import NDArray
-from scipy import sparse
 
 from .._lib.arguments import A
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsError, ItemsWarning
-from .._lib.progress import parts
-from .._lib.threads import ordered_map
 from .._model.rows import CLASS
 from ..data.items import ANY_ITEMS, Items
 from ..data.roles import Roles
@@ -164,23 +161,3 @@ def totals_without_folds(items: Items, **options: Any) -> Statistics:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)
         return totals_of(items, folds=0, on_leakage="ignore", **options)
-
-
-def summed(
-    curves: Curves,
-    weight: Floats,
-    target: Ints,
-    size: int,
-    values: Callable[[slice], Sequence[Floats]],
-    progress: bool | None = False,
-) -> Floats:
-    """Return weighted sums of values (draws, items) over the items of each of `size` targets."""
-
-    def of_part(rows: slice) -> Floats:
-        number = rows.stop - rows.start
-        pairs = np.arange(number), target[rows]
-        share = sparse.csr_array((weight[rows], pairs), shape=(number, size))
-        return np.stack(np.broadcast_arrays(*(x @ share for x in values(rows))))
-
-    blocks = parts("sums over items", len(target), curves.items_at_once, progress)
-    return np.asarray(sum(ordered_map(of_part, blocks)))

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy import sparse
 
 from .._lib.arguments import Rule
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import is_shown, parts, phase
 from .._lib.threads import ordered_map
@@ -97,6 +98,26 @@ def in_chunks(
     chunks = parts(title, len(columns["score"]), step, progress)
     rows = ordered_map(lambda chunk: np.asarray(values(select(columns, chunk))), chunks)
     return np.concatenate(list(rows), axis=-1)
+
+
+def summed(
+    curves: Curves,
+    weight: Floats,
+    target: Ints,
+    size: int,
+    values: Callable[[slice], Sequence[Floats]],
+    progress: bool | None = False,
+) -> Floats:
+    """Return weighted sums of values (draws, items) over the items of each of `size` targets."""
+
+    def of_part(rows: slice) -> Floats:
+        number = rows.stop - rows.start
+        pairs = np.arange(number), target[rows]
+        share = sparse.csr_array((weight[rows], pairs), shape=(number, size))
+        return np.stack(np.broadcast_arrays(*(x @ share for x in values(rows))))
+
+    blocks = parts("sums over items", len(target), curves.items_at_once, progress)
+    return np.asarray(sum(ordered_map(of_part, blocks)))
 
 
 def posterior_roles(

@@ -15,13 +15,11 @@ from .._lib import arguments as rules
 from .._lib.arguments import PROBABILITY, OneOf, OrNone, shown
 from .._lib.arrays import Bools, Floats, Ints, equal_parts, middle_shares
 from .._lib.errors import FitError
-from ..checks.findings import PROB, Result, estimates, result_table
+from ..checks.findings import ALL, PROB, Result, estimates, result_table
 from ..checks.observations import (
     ITEMS_OR_STATISTICS,
-    summed,
     totals_without_folds,
 )
-from ..checks.pit import ALL
 from ..data.items import Items
 from ..data.roles import Roles
 from ..data.statistics import STATISTICS, Statistics
@@ -35,6 +33,7 @@ from ..posterior.item_columns import (
     check_statistics,
     posterior_roles,
     select,
+    summed,
 )
 from ..posterior.predictive import Posterior, posterior_of
 
