@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from .._lib import arguments as rules
 from .._lib.arguments import PROBABILITY, A, OrNone, Whole, shown
@@ -21,7 +21,7 @@ from ..posterior.calibration import bands, calibration_curves, curves_of, defaul
 from ..posterior.predictive import posterior_of
 from ..quantities.curves import SHARES, score_quantiles
 from . import style
-from .style import AX
+from .style import AX, Panels
 
 _POINTS = 40  # dots
 _END_MARGIN = (
@@ -62,10 +62,10 @@ def plot_curves(
     fit: Fit,
     prob: float = 0.9,
     simultaneous: bool = True,
-    axes: Sequence[Axes] | NDArray[Any] | None = None,
+    axes: Sequence[Axes] | Panels | None = None,
     *,
     group: object = None,
-) -> NDArray[Any]:
+) -> Panels:
     """Draw E(theta | t) over the binned data, and below it how widely theta varies given the score.
 
     The lower curve is the coefficient of variation of theta for counts, its sd for values and for
@@ -146,9 +146,7 @@ def plot_curves(
     return panels
 
 
-def _draw_level(
-    fit: Fit, panels: NDArray[Any], prob: float, groups: list[object]
-) -> NDArray[Any]:
+def _draw_level(fit: Fit, panels: Panels, prob: float, groups: list[object]) -> Panels:
     """Draw the distribution of theta and the posterior of its mean, for all items or by group."""
     scale = fit.curves.outcome.theta
     exposure = None
@@ -196,7 +194,7 @@ def _banded(
 
 
 def _shade(
-    fit: Fit, axes: NDArray[Any], curves: xr.Dataset, prob: float, simultaneous: bool = False,
+    fit: Fit, axes: Panels, curves: xr.Dataset, prob: float, simultaneous: bool = False,
     **look: Any,
 ) -> None:  # fmt: skip
     """Draw the bands of both curves, unless the fit has a single draw."""
@@ -208,16 +206,14 @@ def _shade(
             ax.fill_between(curves["score"].to_numpy(), low, high, **look)
 
 
-def _draw_medians(
-    axes: NDArray[Any], curves: xr.Dataset, color: str, name: str
-) -> None:
+def _draw_medians(axes: Panels, curves: xr.Dataset, color: str, name: str) -> None:
     for ax, (_, middle, _) in zip(axes, _banded(curves, 0.5), strict=True):
         ax.plot(
             curves["score"].to_numpy(), middle, color=color, label=name, linewidth=1.6
         )
 
 
-def _atom_points(fit: Fit, axes: NDArray[Any], prob: float) -> None:
+def _atom_points(fit: Fit, axes: Panels, prob: float) -> None:
     """Draw points with bars at scores that many items share, which are not on the curves."""
     curves = _mean_and_spread(fit, fit.atoms)
     score = curves["score"].to_numpy()
@@ -243,7 +239,7 @@ def _data_points(fit: Fit, ax: Axes) -> None:
     ax.errorbar(centre, estimate, yerr=ends, label=label, **_DOTS)
 
 
-def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> None:
+def _label_curves(fit: Fit, axes: Panels, score: Floats, what: str) -> None:
     top, bottom = axes
     outcome = fit.curves.outcome
     scale = fit.axis("mean").scale
@@ -371,8 +367,8 @@ def plot_prior(
 def plot_prior_predictive(
     result: xr.DataTree,
     lines: int = 40,
-    axes: Sequence[Axes] | NDArray[Any] | None = None,
-) -> NDArray[Any]:
+    axes: Sequence[Axes] | Panels | None = None,
+) -> Panels:
     """Draw E(theta | t) (left) and the distribution of the items' outcomes (right) under a prior.
 
     A thin line is a draw from the prior, the thick line the median, the band the central 90%.

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -36,6 +36,9 @@ from .item_columns import Scorer, arrays_of, posterior_roles, refuse_invalid
 from .predictive import posterior_of
 from .prior_build import digest_of
 from .weights import P_ZERO
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _log = logging.getLogger(__name__)
 # items per batch, with all draws and with few nodes
@@ -195,7 +198,7 @@ class _Scoring:
                 else self._attached(scored)
             )
 
-    def to_folder(self, made_by: Mapping[str, Any], progress: bool | None) -> Path:
+    def to_folder(self, made_by: Mapping[str, object], progress: bool | None) -> Path:
         """Score each file of items to a file in a folder, except finished ones, several at once."""
         self._checked_table(hold=False)
         files = self._files()
@@ -255,11 +258,11 @@ class _Scoring:
             raise ItemsError(f"the table already has the columns {columns}: {remedy}")
         return table
 
-    def _batches(self, table: Any, running: Phase) -> Iterator[Any]:
+    def _batches(self, table: Any, running: Phase) -> "Iterator[pa.RecordBatch]":
         """Record batches of the table's columns followed by the new ones, in order."""
         import pyarrow as pa
 
-        def scored(batch: Any) -> Any:
+        def scored(batch: "pa.RecordBatch") -> "pa.RecordBatch":
             columns = arrays_of(batch, self.items.roles)
             refuse_invalid(columns, self.items)
             added = [pa.array(row) for row in self.score(columns)]
@@ -280,7 +283,7 @@ class _Scoring:
         if empty:
             refuse_invalid({"score": np.empty(0)}, self.items)
 
-    def _attached(self, scored: Iterator[Any]) -> Any:
+    def _attached(self, scored: "Iterator[pa.RecordBatch]") -> Any:
         """The user's table, or all else as an Arrow table, with the new columns."""
         import pyarrow as pa
 
@@ -342,7 +345,7 @@ def is_folder(name: str) -> bool:
     return os.path.isdir(name) or name.endswith(("/", os.sep))
 
 
-def _record(made_by: Mapping[str, Any], path: str) -> str:
+def _record(made_by: Mapping[str, object], path: str) -> str:
     """Digest of the options of scoring and a file of items (name, size, modification time)."""
     stat = os.stat(path)
     source = [os.path.basename(path), stat.st_size, stat.st_mtime_ns]
@@ -367,7 +370,10 @@ def _is_finished(target: Path, record: str) -> bool:
 
 
 def _write(
-    scored: Iterator[Any], target: Path, names: Sequence[str], record: str = ""
+    scored: "Iterator[pa.RecordBatch]",
+    target: Path,
+    names: Sequence[str],
+    record: str = "",
 ) -> Path:
     """Write record batches (at least one) to one Parquet file, atomically, with a record."""
     import pyarrow.parquet as pq

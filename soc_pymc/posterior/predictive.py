@@ -273,7 +273,7 @@ class MixturePosterior(Posterior):
 
 
 def widened(
-    curves: Curves, members: _Pair, columns: Columns, items: Any = slice(None)
+    curves: Curves, members: _Pair, columns: Columns, items: slice | Ints = slice(None)
 ) -> _Pair:
     """Return location and dispersion (members, n), widened by the spread that items may have."""
     if "spread" not in columns:

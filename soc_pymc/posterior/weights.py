@@ -257,7 +257,7 @@ def _pilot(curves: Curves) -> Curves:
 
 
 def moment_variables(
-    mean: Floats, variance: Floats, like: Mapping[str, Any]
+    mean: Floats, variance: Floats, like: Mapping[str, Floats]
 ) -> dict[str, Floats]:
     """Variables of `calibration_curves` from two moments; `like` are those of the family."""
     variables = {"mean": mean, "variance": variance, "log_variance": np.log(variance)}
