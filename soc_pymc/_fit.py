@@ -15,7 +15,7 @@ from ._lib.reprs import code_of
 from ._lib.threads import one_blas_thread
 from ._model.pilot import find_pilot
 from ._model.rows import sizes_vary
-from .checks._check import checks_of
+from .checks._check import Checks
 from .checks.comparison import elpd_table, left_out, warn_of_clusters
 from .checks.findings import FAIL, OK
 from .data.statistics import Statistics, refuse_weights
@@ -181,7 +181,9 @@ def _compare(
         code_of(prior): prior for prior in (family.mixture(**term) for term in terms)
     }
     reason = f"the check of {simple} asks for no mixture"
-    result = checks_of(fits[simple], stats, (), 0, 1, False, loo=results[simple][0])
+    loo = results[simple][0]
+    checks = Checks(fits[simple], stats, subset=1, progress=False, loo=loo)
+    result = checks.result()
     failed = (
         set(result.table.loc[result.table["verdict"] == FAIL, "what"]) - _NOT_OF_SHAPE
     )

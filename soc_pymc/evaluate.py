@@ -48,6 +48,9 @@ _EXPOSED = (
 )
 _KNOTS = 6  # knots of the spline, at weighted quantiles of the scores
 _RIDGE = 0.01  # precision of the spline's coefficients, so that they exist without events too
+# of Newton's method for regressions
+_MOST_STEPS = 100
+_DAMPING = 1e-9
 _LEVEL = 0.05  # chance of a false alarm
 _TOLERANCE = 0.05  # share of out-of-fold gain that training on more items may bring
 _GAINS = (
@@ -320,6 +323,40 @@ def _error_of_sum(values: Floats) -> Floats:
     )
 
 
+def _regression(
+    outcome: Outcome, x: Floats, weight: Floats, total: Floats, penalty: float = 0.0
+) -> Floats:
+    """Coefficients (1 + k,) of a ridge-penalised generalised linear model on x."""
+    design = np.column_stack([np.ones(len(x)), x])
+    ridge = np.append(0.0, np.full(design.shape[1] - 1, penalty))
+    coefficients = np.zeros(design.shape[1])
+    pooled = outcome.pooled_rate(float(total.sum()), float(weight.sum()))
+    coefficients[0] = outcome.theta.position(pooled)
+    for _ in range(_MOST_STEPS):
+        theta, slope = outcome.expected(design @ coefficients)
+        information = (design.T * (weight * slope)) @ design + np.diag(ridge)
+        damping = _DAMPING * np.trace(information) * np.eye(len(ridge))
+        pull = design.T @ (total - weight * theta) - ridge * coefficients
+        step = np.linalg.solve(information + damping, pull)
+        coefficients += np.clip(step, -outcome.longest, outcome.longest)
+        if np.abs(step).max() < 1e-9 * (1.0 + np.abs(coefficients).max()):
+            break
+    return coefficients
+
+
+def calibration_line(
+    outcome: Outcome, score: Floats, y: Floats, size: Floats
+) -> tuple[Floats, float]:
+    """Return log likelihood, (n,), and slope of a straight-line calibration of scores."""
+    scale = outcome.theta
+    x = scale.position(score) if scale.holds(score).all() else score
+    sd = float(x.std()) or 1.0
+    standard = (x - x.mean()) / sd
+    level, slope = _regression(outcome, standard, *outcome.weighted(y, size))
+    theta, _ = outcome.expected(level + slope * standard)
+    return outcome.log_likelihood(y, size, theta), float(slope) / sd
+
+
 def baselines(
     frame: pd.DataFrame, outcome: Outcome, new_score: Floats
 ) -> dict[str, Floats]:
@@ -346,7 +383,7 @@ def baselines(
         options = {"extrapolation": "linear", "include_bias": False}
         basis = SplineTransformer(degree=degree, knots=knots[:, None], **options)
         x = basis.fit_transform(position[:, None])
-        level, *slopes = outcome.regression(x, events, total, ridge)
+        level, *slopes = _regression(outcome, x, events, total, ridge)
         predictor = level + basis.transform(places[:, None]) @ np.array(slopes)
         return unit * outcome.expected(predictor)[0]
 
@@ -505,7 +542,9 @@ def _from_fresh(outcome: Outcome, frame: pd.DataFrame, fresh: pd.DataFrame) -> E
     rank = special.ndtri((pd.Series(score).rank() - 0.5) / len(score))
     contrast, weight = outcome.contrast(*seen, *later)
     centred = rank - (weight @ rank) / weight.sum()
-    before, after = (outcome.line(score, *pair)[1] for pair in (seen, later))
+    before, after = (
+        calibration_line(outcome, score, *pair)[1] for pair in (seen, later)
+    )
     spread = np.sqrt(((centred * contrast) ** 2).sum())
     z = float(np.sign(before) * (centred @ contrast) / spread) if spread > 0 else 0.0
     return after / before if before else np.nan, z, float(special.ndtr(-z))
@@ -517,7 +556,9 @@ def _from_folds(outcome: Outcome, frame: pd.DataFrame, folds: pd.DataFrame) -> E
     check_rows(frame, folds, words, "out_of_fold=")
     score, y, size = score_and_outcomes(frame, outcome)
     scores = score, folds["score"].to_numpy(dtype=float), np.ones(len(score))
-    density, out_of_fold, none = (outcome.line(x, y, size)[0] for x in scores)
+    density, out_of_fold, none = (
+        calibration_line(outcome, x, y, size)[0] for x in scores
+    )
     extra = density - out_of_fold
     gain = float((out_of_fold - none).sum())
     z = float(extra.sum() / max(np.sqrt(len(extra)) * extra.std(), 1e-300))

@@ -444,7 +444,10 @@ class Coordinates:
 
     def variables(self, coordinates: Floats) -> Parameters:
         """Return the variables of `dims` at coordinates, (draws, ...)."""
-        values, _ = self._moves(coordinates)
+        return self.variables_of(self._moves(coordinates)[0])
+
+    def variables_of(self, values: Parameters) -> Parameters:
+        """Return the variables of `dims` from parameters."""
         scales = [
             *self.level_scales,
             *(scale for part in self.parts for scale in part.scales),

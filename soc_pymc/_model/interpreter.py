@@ -103,23 +103,26 @@ class ModelSpace:
     def at(self, coordinates: Floats) -> Point:
         """Return all parameters at coordinates; where a scale underflows, the density is NaN."""
         forward, backward = self._functions
-        draws = len(coordinates)
-        empty = np.empty((len(coordinates), 0))
         try:
             *coefficients, log_density = forward(coordinates)
         except ParameterValueError:
-            if draws > 1:
-                return _joined([self.at(row[None]) for row in coordinates])
-            sizes = [part.at_rows.shape[1] for part in self._problem.coordinates.parts]
-            unknown = np.full(1, np.nan)
-            return Point(
-                [np.zeros((1, k)) for k in sizes], empty, unknown, lambda _: coordinates
-            )
+            bad = np.array([self._underflows(row) for row in coordinates])
+            point = self.at(np.where(bad[:, None], self.start, coordinates))
+            return point._replace(log_density=np.where(bad, np.nan, point.log_density))
 
         def gradient(by_coefficients: Sequence[Floats]) -> Floats:
             return np.asarray(backward(coordinates, *by_coefficients))
 
-        return Point(coefficients, empty, log_density, gradient)
+        no_scales = np.empty((len(coordinates), 0))
+        return Point(coefficients, no_scales, log_density, gradient)
+
+    def _underflows(self, coordinates: Floats) -> bool:
+        """Return True if a scale underflows at coordinates (dim,)."""
+        try:
+            self._functions[0](coordinates[None])
+        except ParameterValueError:
+            return True
+        return False
 
     @cached_property
     def dims(self) -> dict[str, tuple[str, ...]]:
@@ -156,9 +159,8 @@ class ModelSpace:
             if v.name in lines or not {*free} & ({*ancestors([v])} - {v})
         ]
         observed = [v for v in model.observed_RVs if v.name != self._problem.observed]
-        zero = (
-            0.0 * free[0].sum()
-        )  # a density without parameters does not vary over the draws
+        # a density without parameters does not vary over the draws
+        zero = 0.0 * free[0].sum()
         prior = {v.name: pm.logp(v, v).sum() for v in top}
         added = {v.name: pm.logp(v, model.rvs_to_values[v]) + zero for v in observed}
         added |= {v.name: v.sum() for v in model.potentials if v.name != WITHIN_BOUNDS}
@@ -167,22 +169,8 @@ class ModelSpace:
         outputs = vectorized([*prior.values(), *added.values()], batch_of)
         function = interpreted(batches, outputs)
         values = function(*(draws[v.name] for v in free))
-        by_name = dict(zip([*prior, *added], values, strict=True))
-        return {name: by_name[name] for name in prior}, {
-            name: by_name[name] for name in added
-        }
-
-
-def _joined(points: Sequence[Point]) -> Point:
-    """Points of single draws as one."""
-    coefficients, scales, log_density, gradients = zip(*points, strict=True)
-
-    def gradient(by_coefficients: Sequence[Floats]) -> Floats:
-        rows = [[x[k : k + 1] for x in by_coefficients] for k in range(len(points))]
-        return np.concatenate([g(row) for g, row in zip(gradients, rows, strict=True)])
-
-    stacked = [np.concatenate(x) for x in zip(*coefficients, strict=True)]
-    return Point(stacked, np.concatenate(scales), np.concatenate(log_density), gradient)
+        log_priors = dict(zip(prior, values, strict=False))
+        return log_priors, dict(zip(added, values[len(prior) :], strict=True))
 
 
 @cache

@@ -64,9 +64,8 @@ class MixtureCells:
     forms: WeightForms  # at the rows
     start: Ints  # (rows + 1,): offsets of each row's cells
     items: Floats  # (cells,): numbers of items
-    density: NDArray[
-        np.float32
-    ]  # (cells, R): under the components, over the cell's largest
+    # (cells, R): under the components, over the cell's largest
+    density: NDArray[np.float32]
     constant: Floats  # (rows,): sum of the logarithms of these divisors
     # (cells,): density where theta is 0, over the same divisors. The last predictor is then the
     # logit of this share. Empty where theta is never 0

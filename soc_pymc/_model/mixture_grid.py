@@ -49,9 +49,8 @@ _ZERO_DRIFT = (1.0, 0.5, 0.5)
 # and mean and sd of the prior of its coefficient
 _NARROW_AND_WIDE = ((0.6, 0.35), (0.4, 1.5))
 _NARROW = (0.6, 0.7)
-_FEW = (
-    2  # number of wiggly functions, the smoothest, for drift beside the straight line
-)
+# number of wiggly functions, the smoothest, for drift beside the straight line
+_FEW = 2
 _FARTHEST = 3.0  # largest step of the log weights' coefficients
 # widening of a grid in sds of the log variance, and the most
 _WIDENING = 0.7
@@ -62,15 +61,21 @@ _MOST_NEAR = 0.9
 _MOVES = 6
 
 
+class Placement(NamedTuple):
+    """Curves that place the grid of components."""
+
+    states: Sequence[State]
+    wider: Floats  # increase of the dispersion, at its knots
+
+
 @dataclass(frozen=True, eq=False)
 class MergedRows:
     """Rows of the likelihood, each of one or more rows of the curves."""
 
     of: Ints  # (rows of the curves,): merged row of each
     items: Floats  # (merged rows,): number of items
-    average: Callable[
-        [Floats], Floats
-    ]  # from values at rows of the curves to means over items
+    # from values at rows of the curves to means over items
+    average: Callable[[Floats], Floats]
     score: Floats  # score at the mean position on the axis of the mean
     position: Floats  # this position
     base: Frame  # at the rows
@@ -82,19 +87,16 @@ class MergedRows:
 class Mixture(Target):
     """A mixture's log marginal, with one design for all predictors."""
 
-    states: Sequence[State]  # of the curves that place the grid of components
-    wider: Floats  # increase of the second curve there, at its knots
+    placement: Placement
     rows: MergedRows
     functions: Floats  # (R, F): of z; the first column is 0 where the path replaces it
     # with 2 + F rows per merged row, predictors fastest: both curves, then coefficients of the
     # F further functions of the log weights
     designs: tuple[Design]
-    columns: tuple[
-        Floats, Floats
-    ]  # indicators of each curve's coefficients in the design
-    outputs: Sequence[
-        Output
-    ]  # of both curves, and the functions' coefficients at their knots
+    # indicators of each curve's coefficients in the design
+    columns: tuple[Floats, Floats]
+    # of both curves, and the functions' coefficients at their knots
+    outputs: Sequence[Output]
     cells: MixtureCells
 
     def predictors(self, coefficients: Floats) -> Floats:
@@ -133,14 +135,12 @@ class Mixture(Target):
         return bool(np.average(settled, weights=self.rows.items) > _MOST_NEAR)
 
 
-def _merged(
-    family: Family, pilot: Pilot, states: Sequence[State], wider: Floats
-) -> MergedRows:
+def _merged(family: Family, pilot: Pilot, placement: Placement) -> MergedRows:
     """Merge rows of neighbouring bins while their components hardly differ."""
     rows, (mean, variance) = pilot.rows, pilot.curves
-    known = zip(pilot.curves, states, strict=True)
+    known = zip(pilot.curves, placement.states, strict=True)
     values = [curve.design.whole @ state.coefficients for curve, state in known]
-    raised = spline_matrix(variance.position, variance.basis.knots) @ wider
+    raised = spline_matrix(variance.position, variance.basis.knots) @ placement.wider
     fine = family.frame(values[0], values[1] + raised)
     within = pilot.data.spread * family.rise(fine) ** 2
     n = rows.n.astype(float)
@@ -179,14 +179,14 @@ def _merged(
     centres = average(fine.centre)
     position = average(mean.position)
     return MergedRows(
-        code,
-        items,
-        average,
-        mean.axis.inverse(position),
-        position,
-        Frame(average(fine.location), centres, np.exp(average(log_spread))),
-        average(np.column_stack(values)),
-        average(within + (fine.centre - centres[code]) ** 2),
+        of=code,
+        items=items,
+        average=average,
+        score=mean.axis.inverse(position),
+        position=position,
+        base=Frame(average(fine.location), centres, np.exp(average(log_spread))),
+        start=average(np.column_stack(values)),
+        spread=average(within + (fine.centre - centres[code]) ** 2),
     )
 
 
@@ -195,7 +195,7 @@ def _cells(
 ) -> MixtureCells:
     """Joint cells, with the curves' row of each, in the form of the likelihood."""
     joint = pooled({**joint, "row": rows.of[joint["row"]]})
-    variance = rows.base.width(rows.spread)
+    variance = rows.base.variance(rows.spread)
     places = rows.base.places(family.component_grid)
     cell, outcomes, items = cell_points(family, joint, variance[joint["row"]])
     row_of_cell = joint["row"][cell]
@@ -258,11 +258,10 @@ def _mixture(
     prior: Prior,
     pilot: Pilot,
     joint: Columns,
-    states: Sequence[State],
-    wider: Floats,
+    placement: Placement,
 ) -> Mixture:
     """Predictors, their priors and cells, on a grid around curves."""
-    rows = _merged(family, pilot, states, wider)
+    rows = _merged(family, pilot, placement)
     priors, functions = _weight_priors(family, prior)
     knots = prior.knots if isinstance(prior, MixturePrior) else _KNOTS
     basis = make_basis(rows.position, rows.items, knots)
@@ -283,7 +282,15 @@ def _mixture(
     outputs.append(Output("weight_coefficient", coords, matrix))
     forms = family.weight_forms(rows.base, functions, rows.start, prior.mixture)
     cells = _cells(family, joint, rows, forms, prior.zero)
-    return Mixture(states, wider, rows, functions, (design,), columns, outputs, cells)
+    return Mixture(
+        placement=placement,
+        rows=rows,
+        functions=functions,
+        designs=(design,),
+        columns=columns,
+        outputs=outputs,
+        cells=cells,
+    )
 
 
 def _design(
@@ -348,7 +355,8 @@ def place_mixture(
     at_knots = second
     for _ in range(1 + _MOVES * prior.zero):
         wider = np.minimum(_WIDENING * _sds(at_knots, laplace), _MOST_WIDENING)
-        mixture = _mixture(family, prior, pilot, joint, states, wider)
+        placement = Placement(states, wider)
+        mixture = _mixture(family, prior, pilot, joint, placement)
         # starts at the curves that place the grid, under the single family
         start = State.starting(*mixture.designs, mixture.designs[0].line_mean)
         for state, columns in zip(states, mixture.columns, strict=True):

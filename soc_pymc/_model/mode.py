@@ -23,9 +23,8 @@ class Curvature(NamedTuple):
 
     value: Floats  # row by row
     slopes: Sequence[Floats]  # in the coefficients of each design
-    information: Sequence[
-        Floats
-    ]  # of the coefficients of each design, positive definite
+    # of the coefficients of each design, positive definite
+    information: Sequence[Floats]
     # information between levels that are integrated out and shared coefficients
     coupling: Floats = _NONE
 

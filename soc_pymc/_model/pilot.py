@@ -17,7 +17,7 @@ from .laplace import Laplace
 from .levels import LevelRows, Levels, LevelTarget
 from .mode import CurveTarget, find_mode
 from .rows import MOST_BINS, Rows, positions, rows_of
-from .terms import Curve, State, curve_slopes, make_curve
+from .terms import Curve, CurveInputs, State, curve_slopes, make_curve
 
 # levels from which they are integrated out; fewer are parameters like others
 _FEWEST_LEVELS = 8
@@ -99,11 +99,9 @@ def find_pilot(stats: Statistics, family: Family, prior: Prior, full: bool) -> P
         or (integrated and len(integrated.levels) < _FEWEST_LEVELS)
     ):
         integrated = None
-    inputs = partial(_weak, data, stats), stats, rows, groupings, integrated
-    curves = (
-        make_curve(0, family, prior, *inputs),
-        make_curve(1, family, prior, *inputs),
-    )
+    weak = partial(_weak, data, stats)
+    inputs = CurveInputs(family, prior, stats, rows, groupings, integrated, weak)
+    curves = make_curve("mean", inputs), make_curve("variance", inputs)
     target = CurveTarget([curve.design for curve in curves], data)
     start = map(State.starting, target.designs, np.reshape(data.level(), (2, 1)))
     mode = find_mode(target, list(start))
@@ -126,7 +124,15 @@ def find_pilot(stats: Statistics, family: Family, prior: Prior, full: bool) -> P
     target = replace(target, data=data)
     mode = find_mode(target, states, ahead=bool(integrated))
     levels = target.levels(mode) if isinstance(target, LevelTarget) else None
-    return Pilot(curves, mode.laplaces, rows, data, labels, groupings, levels)
+    return Pilot(
+        curves=curves,
+        laplaces=mode.laplaces,
+        rows=rows,
+        data=data,
+        labels=labels,
+        groupings=groupings,
+        levels=levels,
+    )
 
 
 def _weak(

@@ -17,11 +17,11 @@ from ..data.statistics import STATISTICS, Statistics
 from ..families import FAMILIES, family_of_kind
 from ..families.family import Family
 from ..families.priors import Prior
-from .coordinates import Coefficients, Coordinates, Space
+from .coordinates import Coefficients, Coordinates, Parameters, Space
 from .mixture_grid import Mixture, place_mixture
 from .pilot import Pilot, find_pilot
 from .rows import rows_of
-from .terms import Curve, Labels, LevelTerms
+from .terms import Labels
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -183,14 +183,16 @@ def mixture_data(problem: Problem) -> xr.Dataset:
     coords = problem.coordinates.labels
     pilot = {
         f"pilot_{output.name}": (output.dims, output.values(state.coefficients))
-        for curve, state in zip(problem.pilot.curves, mixture.states, strict=True)
+        for curve, state in zip(
+            problem.pilot.curves, mixture.placement.states, strict=True
+        )
         for output in curve.outputs
     }
     dims = {"weight_function", *(dim for dims, _ in pilot.values() for dim in dims)}
     return xr.Dataset(
         {
             **pilot,
-            "grid_raise": ("variance_knot", mixture.wider),
+            "grid_raise": ("variance_knot", mixture.placement.wider),
             "component_z": ("component", family.component_grid),
             "component_function": (("component", "weight_function"), mixture.functions),
         },
@@ -200,67 +202,44 @@ def mixture_data(problem: Problem) -> xr.Dataset:
 
 # --- the prior ------------------------------------------------------------------------------------
 
-_Drawn = dict[str, tuple[tuple[str, ...], Floats]]  # dims and values by name
-
 
 def prior_draws(built: Problem, draws: int, rng: np.random.Generator) -> xr.Dataset:
     """The prior of the variables that `fit` draws from the posterior, (1, draws, ...)."""
-    drawn: _Drawn = {}
-    for part in built.coordinates.parts:
-        drawn |= _of_coefficients(part, draws, rng)
+    coordinates = built.coordinates
+    parameters: Parameters = {}
+    for part in coordinates.parts:
+        for scale, term in zip(part.scales, part.terms, strict=True):
+            tau = np.abs(rng.normal(0.0, scale.prior, draws))
+            # drawn before the rotation, which the outcomes define: curves do not depend on them
+            coefficients = tau[:, None] * rng.normal(size=(draws, term.size))
+            parameters[scale.name] = np.log(tau)
+            parameters[term.name] = coefficients @ term.laplace.rotation
+        design = part.design
+        size = draws, part.line.size
+        parameters[design.name] = rng.normal(design.line_mean, design.line_sd, size)
+    variables = coordinates.variables_of(parameters)
+    dims = dict(coordinates.dims)
     for curve in built.pilot.curves:
-        if curve.levels:
-            drawn |= _of_levels(curve, curve.levels, drawn[curve.variable][1], rng)
+        if deviating := curve.levels:
+            levels = deviating.grouping.name
+            taus = np.abs(
+                rng.normal(0.0, deviating.scales, (draws, len(deviating.scales)))
+            )
+            noise = rng.normal(
+                size=(draws, len(deviating.grouping.levels), len(deviating.kind))
+            )
+            deviations = (taus[:, None, deviating.kind] * noise) @ deviating.values.T
+            for name, tau in zip(deviating.names, taus.T, strict=True):
+                variables[f"{name}_sd"] = tau
+            name = f"{curve.variable}_of_{levels}"
+            variables[name] = variables[curve.variable][:, None] + deviations
+            dims[name] = levels, f"{curve.name}_knot"
     prior = xr.Dataset(
-        {x: (("chain", "draw", *dims), v[None]) for x, (dims, v) in drawn.items()}
+        {x: (("chain", "draw", *dims[x]), v[None]) for x, v in variables.items()}
     )
-    labels = built.coordinates.labels
-    coords = {dim: np.asarray(labels.get(str(dim), ())) for dim in prior.dims}
-    coords |= {"chain": np.zeros(1, dtype=int), "draw": np.arange(draws)}
-    return prior.assign_coords(
-        {dim: labels for dim, labels in coords.items() if len(labels)}
-    )
-
-
-def _of_coefficients(
-    part: Coefficients, draws: int, rng: np.random.Generator
-) -> _Drawn:
-    """Scales, coefficients and their outputs."""
-    drawn: _Drawn = {}
-    coefficients = []
-    for block, laplace in zip(part.design.blocks, part.laplace.blocks, strict=True):
-        scale = np.abs(rng.normal(0.0, block.scale, draws))
-        # drawn before the rotation, which the outcomes define, so that curves do not depend on them
-        values = scale[:, None] * rng.normal(size=(draws, block.design.shape[1]))
-        coefficients.append(values)
-        drawn[f"{block.name}_sd"] = (), scale
-        drawn[block.name] = (block.dim,), values @ laplace.rotation
-    mean = part.design.line_mean
-    sd = part.design.line_sd
-    coefficients.append(rng.normal(mean, sd, (draws, len(mean))))
-    drawn[part.design.name] = (part.design.dim,), coefficients[-1]
-    for output in part.outputs:
-        drawn[output.name] = output.dims, output.values(np.hstack(coefficients))
-    return drawn
-
-
-def _of_levels(
-    curve: Curve, term: LevelTerms, shared: Floats, rng: np.random.Generator
-) -> _Drawn:
-    """Scales and curves of the levels that are integrated out of the likelihood."""
-    draws = len(shared)
-    grouping = term.grouping
-    scale = np.abs(rng.normal(0.0, term.scales, (draws, len(term.scales))))
-    drawn: _Drawn = {
-        f"{name}_sd": ((), scale[:, k]) for k, name in enumerate(term.names)
-    }
-    noise = rng.normal(size=(draws, len(grouping.levels), len(term.kind)))
-    values = shared[:, None] + (scale[:, None, term.kind] * noise) @ term.values.T
-    drawn[f"{curve.variable}_of_{grouping.name}"] = (
-        (grouping.name, f"{curve.name}_knot"),
-        values,
-    )
-    return drawn
+    labels = coordinates.labels
+    coords = {dim: labels[dim] for dim in map(str, prior.dims) if dim in labels}
+    return prior.assign_coords({**coords, "chain": [0], "draw": np.arange(draws)})
 
 
 def extended(built: Problem, model: "pm.Model") -> Problem:

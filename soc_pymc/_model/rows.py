@@ -35,9 +35,8 @@ class Keys:
 
     grouped: bool
     size_cell: str  # column of cells with an item's size; empty without classes
-    place_of: (
-        Ints  # place of every bin of the statistics; a place may have several bins
-    )
+    # place of every bin of the statistics; a place may have several bins
+    place_of: Ints
     atom_cells: Ints  # of sizes that many items share, each a class of its own
 
     def places(self, table: Columns) -> Ints:
@@ -82,9 +81,8 @@ class Rows:
     items: Floats  # of every bin of the statistics, 0 in atoms
     # over the items of the row's group and bins: `n`, and sums of positions of every scale kept
     sums: Mapping[str, Floats]
-    rank: (
-        Floats  # share of all items, without atoms, below the middle of the row's bins
-    )
+    # share of all items, without atoms, below the middle of the row's bins
+    rank: Floats
     rank_width: Floats  # and within them
     log_size: Floats  # mean log exposure (log noise sd) of its items; 0 without classes
     size_atoms: Floats  # exposures (noise sds) that many items share

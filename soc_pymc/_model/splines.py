@@ -19,9 +19,8 @@ from ..families.scales import LINEAR, SCALES, Scale
 class Axis:
     """The axis of one curve: a monotone map from scores to positions `u` of the spline."""
 
-    scale: (
-        str  # of `SCALES`, or "rank": u is the fraction of items with a smaller score
-    )
+    # of `SCALES`, or "rank": u is the fraction of items with a smaller score
+    scale: str
     score: tuple[float, ...] = ()  # only for "rank": increasing scores
     fraction: tuple[float, ...] = ()  # and their fractions, linear between the scores
 
@@ -100,14 +99,17 @@ class Basis:
     # falls with the curve's roughness
     wiggle: Floats
 
+    def sd(self, position: Floats, weight: Floats) -> float:
+        """Weighted standard deviation of positions about the centre."""
+        square = np.average((position - self.centre) ** 2, weights=weight)
+        return float(np.sqrt(square))
+
     def centred(
         self, position: Floats, weight: Floats, wiggles: int | None = None
     ) -> Floats:
         """Line and wiggly functions at the knots, whose weighted average at positions is 0."""
-        sd = np.sqrt(np.average((position - self.centre) ** 2, weights=weight))
-        functions = np.column_stack(
-            [self.line[:, 1:] / max(sd, 1e-300), self.wiggle[:, :wiggles]]
-        )
+        slope = self.line[:, 1:] / max(self.sd(position, weight), 1e-300)
+        functions = np.column_stack([slope, self.wiggle[:, :wiggles]])
         at_rows = spline_matrix(position, self.knots)
         return np.asarray(
             functions - np.average(at_rows @ functions, axis=0, weights=weight)

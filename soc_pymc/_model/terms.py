@@ -228,58 +228,84 @@ def axis_of(spline: Spline, stats: Statistics, items: Floats) -> Axis:
     return Axis(RANK, tuple(score[rising].tolist()), tuple(fraction[rising].tolist()))
 
 
-def make_curve(
-    k: int,
-    family: Family,
-    prior: Prior,
-    weak: Callable[[str, float], tuple[Weak, Weak]],
-    stats: Statistics,
-    rows: Rows,
-    groupings: Sequence[Grouping],
-    integrated: Grouping | None,
-) -> Curve:
-    """The k-th curve; `weak` gives default priors of both on a scale of scores at a centre."""
-    name = CURVES[k]
-    variable = family.curve_names[k]
-    spline = (prior.mean, prior.variance)[k]
-    axis = axis_of(spline, stats, rows.items)
-    u, _ = positions(axis, rows)
-    basis = make_basis(u, rows.beside, spline.knots)
-    inside = u[rows.beside > 0]  # far outside, the line would be a guess
-    u = np.where(rows.atom > 0, np.clip(u, inside.min(), inside.max()), u)
-    weak_priors = weak(axis.scale, basis.centre)
-    default = weak_priors[k]
-    spread = float(np.sqrt(np.average((u - basis.centre) ** 2, weights=rows.beside)))
-    per = 1.0 if axis.scale in _UNITS or spread == 0 else spread
-    of_slope = spread if spline.slope is None and k == 1 and spread > 0 else per
-    shared = spline_matrix(u, basis.knots)
+class CurveInputs(NamedTuple):
+    """What both curves are made of."""
+
+    family: Family
+    prior: Prior
+    stats: Statistics
+    rows: Rows
+    groupings: Sequence[Grouping]
+    integrated: Grouping | None  # the one whose levels are integrated out
+    # default priors of both curves on a scale of scores at a centre
+    weak: Callable[[str, float], tuple[Weak, Weak]]
+
+
+def make_curve(name: str, inputs: CurveInputs) -> Curve:
+    """The curve of this name."""
+    prior = inputs.prior
+    rows = inputs.rows
+    place = CURVES.index(name)
+    variable = inputs.family.curve_names[place]
+    spline = (prior.mean, prior.variance)[place]
+    axis = axis_of(spline, inputs.stats, rows.items)
+    position, _ = positions(axis, rows)
+    basis = make_basis(position, rows.beside, spline.knots)
+    inside = position[rows.beside > 0]  # far outside, the line would be a guess
+    nearest = np.clip(position, inside.min(), inside.max())
+    position = np.where(rows.atom > 0, nearest, position)
+    weak_priors = inputs.weak(axis.scale, basis.centre)
+    default = weak_priors[place]
+    sd = basis.sd(position, rows.beside)
+    unit_of_slope = 1.0 if axis.scale in _UNITS or sd == 0 else sd
+    shared = spline_matrix(position, basis.knots)
     knots = Points("", {f"{name}_knot": basis.knots}, shared)
     terms = _Terms(name, variable, rows, default.unit, {"curve": knots})
-    if prior.bin_effects and k == 0:
+    if prior.bin_effects and name == "mean":
         terms.add_bins()
     terms.add_atoms("atom", rows.atom, rows.atoms)
     kinds = {
         "wiggle": basis.wiggle[:, :_GROUP_WIGGLES],
-        "slope": basis.line[:, 1:] / per,
+        "slope": basis.line[:, 1:] / unit_of_slope,
     }
     kinds = {kind: functions for kind, functions in kinds.items() if functions.shape[1]}
     kinds["level"] = basis.line[:, :1]
     levels = None
-    for grouping in groupings:
-        levels = terms.add_levels(grouping, kinds, grouping is integrated) or levels
+    for grouping in inputs.groupings:
+        integrated = grouping is inputs.integrated
+        levels = terms.add_levels(grouping, kinds, integrated) or levels
     if prior.exposure is not None:
         terms.add_exposure(prior.exposure, weak_priors[0].wiggle)
     if basis.wiggle.shape[1]:
         wiggle = default.wiggle if spline.wiggle is None else spline.wiggle
         terms.add("wiggle", "curve", wiggle, basis.wiggle)
+    if spline.slope is None and name == "variance" and sd > 0:
+        unit_of_slope = sd
+    line_prior = np.array(
+        [
+            spline.level or default.level,
+            np.divide(spline.slope or default.slope, unit_of_slope),
+        ]
+    )
     line = shared @ basis.line
-    slope = np.divide(spline.slope or default.slope, of_slope)
-    mean, sd = np.array([spline.level or default.level, slope])[
-        : line.shape[1]
-    ].T.copy()
-    blocks = tuple(terms.blocks)
-    design = Design(f"{variable}_line", f"{name}_line_term", line, mean, sd, blocks)
-    return Curve(name, variable, axis, basis, design, u, terms.points, levels)
+    design = Design(
+        name=f"{variable}_line",
+        dim=f"{name}_line_term",
+        line=line,
+        line_mean=line_prior[: line.shape[1], 0].copy(),
+        line_sd=line_prior[: line.shape[1], 1].copy(),
+        blocks=tuple(terms.blocks),
+    )
+    return Curve(
+        name=name,
+        variable=variable,
+        axis=axis,
+        basis=basis,
+        design=design,
+        position=position,
+        points=terms.points,
+        levels=levels,
+    )
 
 
 @dataclass(eq=False)

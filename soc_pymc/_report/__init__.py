@@ -9,7 +9,7 @@ from .._lib.errors import FitError
 from .._lib.files import replacing
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
-from ..checks._check import checks_of
+from ..checks._check import Checks
 from ..checks.comparison import other_total
 from ..data.items import Items, check_items
 from ..data.sources import open_table
@@ -109,12 +109,20 @@ def report(
     options |= {"threshold": threshold, "seed": seed}
     # the overview has warned of far scores, for all items
     with extrapolation_reported():
-        sample = overview.sample.items
-        # clusters of a sample may have one item each
         part = stats.table("part")
         means = {fit.curves.outcome.observed: part["sum_y"] / part["n"]}
         made_fit = not other_total(fit, means, part["n"])
-        check = checks_of(fit, sample, by, seed, _REPLICATED, progress, items, made_fit)
+        checks = Checks(
+            fit,
+            overview.sample.items,
+            tuple(by),
+            seed,
+            _REPLICATED,
+            progress,
+            all_items=items,  # clusters of a sample may have one item each
+            made_fit=made_fit,
+        )
+        check = checks.result()
         with phase("writing the page", enabled=progress):
             page = Page(fit, items, stats, overview, check, options, made_fit)
             text = page.text()

@@ -37,7 +37,7 @@ from .findings import (
     result_table,
 )
 from .observations import CurveRows, curve_rows, observe
-from .pit import Slice, cdf_ends, pit_tests
+from .pit import Slice, cdf_ends, pit_tests, slice_pits
 
 PARTS = (
     "level",
@@ -228,7 +228,8 @@ def _table(
             items = observe(moved, day_stats)
             pit_ends = cdf_ends(posterior, items.columns)
             masks = {Slice(str(day)): items.n > 0}
-            rows += pit_tests(posterior, items, masks, pit_ends, rng)[1]
+            pits = slice_pits(pit_ends, items.n, masks, rng)
+            rows += pit_tests(posterior, items, masks, pits, rng)[1]
     table = result_table(rows).dropna(subset="p", ignore_index=True)
     of_day = table["p"] * table["what"].nunique()
     verdict = np.select(

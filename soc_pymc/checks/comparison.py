@@ -20,6 +20,7 @@ from .._lib.errors import (
     warn_user,
 )
 from .._lib.psis import smoothed
+from .._lib.reprs import counted
 from .._lib.threads import one_blas_thread
 from ..data.items import Items
 from ..data.statistics import STATISTICS, Statistics
@@ -234,9 +235,8 @@ def left_out(
     loo = leave_one_out(posterior_of(fit), rows, progress, f"leave-one-out of {name}")
     if not np.isfinite(loo.elpd_i).all():
         return None, "draws differ too much in what they say of single items"
-    number = loo.doubtful
-    large = f"{number:,} {unit}{'s' * (number > 1)} with Pareto k > {loo.good_k:.2f}"
-    return loo, large if number else OK
+    large = f"{counted(loo.doubtful, unit)} with Pareto k > {loo.good_k:.2f}"
+    return loo, large if loo.doubtful else OK
 
 
 def doubt_of(status: Status) -> str:

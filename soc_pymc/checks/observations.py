@@ -5,7 +5,6 @@ that of the mean curve, and at their cell's mean exposure or noise sd. For the P
 anywhere in its cell, for leave-one-out at its mean: at most 1/1500 nat off, for all priors alike.
 """
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,12 +16,12 @@ from numpy.typing import NDArray
 
 from .._lib.arguments import A
 from .._lib.arrays import Floats, Ints
-from .._lib.errors import ItemsError, ItemsWarning
+from .._lib.errors import ItemsError
 from .._model.rows import CLASS
 from ..data.items import ANY_ITEMS, Items
 from ..data.roles import Roles
 from ..data.statistics import Statistics, refuse_weights
-from ..data.summaries import totals_of
+from ..data.summaries import Options, totals_of
 from ..families.rows import RowSums
 from ..fits.curves import Curves
 from ..posterior.bins import bin_scores_of
@@ -158,6 +157,5 @@ def check_rows(reference: Any, table: Any, words: Mapping[str, str], what: str) 
 
 def totals_without_folds(items: Items, **options: Any) -> Statistics:
     """Return statistics of items in as many bins as they allow, without warnings of bins."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)
-        return totals_of(items, folds=0, on_leakage="ignore", **options)
+    quiet: dict[str, Any] = {"on_leakage": "ignore", "warns_of_bins": False}
+    return totals_of(items, Options(folds=0, **quiet, **options))

@@ -19,10 +19,9 @@ import pandas as pd
 import xarray as xr
 from numpy.random import Generator
 
-from .._lib.arguments import digits
 from .._lib.arrays import Bools, Floats, Ints, equal_parts
 from .._lib.laws import uniform_distance, uniform_p_value
-from .._lib.reprs import number
+from .._lib.reprs import digits, number
 from ..families.outcome import Outcome
 from ..fits.curves import Curves
 from ..posterior.averages import cdf_interval
@@ -256,43 +255,41 @@ def pit_upto_grid(below: Floats, upto: Floats) -> Floats:
     return np.clip((GRID - below[:, None]) / width[:, None], 0.0, 1.0)
 
 
-def pits_by_score(ends: Floats, n: Ints, score: Floats, rng: Generator) -> xr.Dataset:
-    """Return ECDFs in 20 bins of the score, with each bin's mean score and number of items."""
-    part = equal_parts(score, _BINS, n)
-    pits = slice_pits(
-        ends, n, {Slice(str(k)): part == k for k in range(part.max() + 1)}, rng
-    )
+def bins_of_score(items: Observations) -> dict[Slice, Bools]:
+    """Mask 20 bins of the score, of about equally many items."""
+    bins = equal_parts(items.columns["score"], _BINS, items.n)
+    return {Slice(str(k)): bins == k for k in range(bins.max() + 1)}
+
+
+def pits_by_score(pits: xr.Dataset, items: Observations, bins: Masks) -> xr.Dataset:
+    """Return ECDFs in bins of the score, with each bin's mean score and number of items."""
     pits = pits.rename(slice="bin").drop_vars("bin")
-    mean_score = np.bincount(part, n * score) / pits["n_items"].to_numpy()
+    total = np.stack([*bins.values()]) @ (items.n * items.columns["score"])
     ecdfs = pits[["n_items"]].assign(ecdf=pits["randomised"] + pits["u"])
-    return ecdfs.assign_coords(score=("bin", mean_score))
+    return ecdfs.assign_coords(score=("bin", total / pits["n_items"].to_numpy()))
 
 
 def pit_tests(
     posterior: Posterior,
     items: Observations,
     masks: Masks,
-    ends: Floats,
+    pits: xr.Dataset,
     rng: Generator,
 ) -> tuple[xr.Dataset, list[Finding]]:
-    """Test the PIT by slice, from the ends (2, rows) of its intervals; return it and findings."""
+    """Test the PIT by slice; return it with p-values and quantities, and findings."""
     members = np.stack([*masks.values()])
-    pits = slice_pits(ends, items.n, masks, rng)
     shifts = curve_shifts(posterior, items, members, rng)
     shared = (members * items.n) @ members.T.astype(float)
     replicated = replicated_distances(shifts, shared, rng)
     distances = zip(
         pits["distance"].values, pits["n_items"].values, replicated.T, strict=True
     )
-    pits["p_value"] = "slice", [distance_p_value(*each) for each in distances]
-    findings = [*pit_findings(pits), *_together(pits, [*masks], replicated)]
-    names = {
-        "quantity": [part.name for part in masks],
-        "column": [part.column for part in masks],
-    }
-    return pits.assign_coords(
-        {key: ("slice", values) for key, values in names.items()}
-    ), findings
+    p_values = [distance_p_value(*each) for each in distances]
+    pits = pits.assign(p_value=("slice", p_values)).assign_coords(
+        quantity=("slice", [part.name for part in masks]),
+        column=("slice", [part.column for part in masks]),
+    )
+    return pits, [*pit_findings(pits), *_together(pits, [*masks], replicated)]
 
 
 def loo_pit_finding(values: Floats, where: str) -> Finding:
@@ -378,7 +375,8 @@ def _exceedance(values: Floats, bound: float) -> float:
 
 def pit_findings(pits: xr.Dataset, what: str = "PIT") -> list[Finding]:
     """Return rows of a table of results, by slice."""
-    rows = pits[["distance", "p_value", "n_items"]].to_dataframe().itertuples()
+    table = pits[["distance", "p_value", "n_items"]].reset_coords(drop=True)
+    rows = table.to_dataframe().itertuples()
     return [
         Finding(what, str(where), n, distance, p=p) for where, distance, p, n in rows
     ]

@@ -47,7 +47,7 @@ class Grouped:
         table = self.table
         amount = table[weight].cast("int64").sum() if weight else table.count()
         sums = table.count(), amount, table.score.min(), table.score.max()
-        cell = score_cell(table.score, grid.floor, grid.steps, ibis_functions())
+        cell = score_cell(table.score, *grid, ibis_functions())
         key, *names = CELL_SUMS
         counted = table.group_by(**{key: cell}).aggregate(
             **dict(zip(names, sums, strict=True))
@@ -188,10 +188,9 @@ def with_bins(table: Any, edges: Floats, prefix: str = "", score: str = "score")
     cuts = {f"{prefix}cut{k}": ends[lookup.below + k] for k in range(lookup.most)}
     cell = lookup.lowest + np.arange(len(lookup.below))
     columns = {f"{prefix}cell": cell, f"{prefix}below": lookup.below, **cuts}
-    clipped = ibis.least(
-        ibis.greatest(table[score], exact(lookup.low)), exact(lookup.high)
-    )
-    keyed = score_cell(clipped, lookup.grid.floor, lookup.grid.steps, ibis_functions())
+    low, high = map(exact, lookup.ends)
+    clipped = ibis.least(ibis.greatest(table[score], low), high)
+    keyed = score_cell(clipped, *lookup.grid, ibis_functions())
     table = table.mutate(**{f"{prefix}cell": keyed})
     joined = table.inner_join(ibis.memtable(pa.table(columns)), f"{prefix}cell")
     cuts_below = (

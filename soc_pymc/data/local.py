@@ -111,12 +111,11 @@ class Local:
         cells = {name: GroupSum(outcome, name) for name in names}
 
         def prepare(block: Block) -> tuple[float, Ints, Floats]:
-            score, y, size = (block[role] for role in outcome.bounds)
-            if not outcome.validity.are_valid(score, y, size):
+            columns = tuple(block[role] for role in outcome.bounds)
+            if not outcome.validity.are_valid(*columns):
                 raise _NotValidError
-            return float(y.sum()), *in_order(
-                score, y, size, self._parts(block), lookup, bins
-            )
+            ordered = in_order(self._parts(block), columns, lookup, bins)
+            return float(columns[1].sum()), *ordered
 
         def keyed(rows: dict[str, NDArray[Any]], folds: int) -> dict[str, NDArray[Any]]:
             part, rows["bin"] = np.divmod(rows.pop("number"), bins)
@@ -333,13 +332,13 @@ def part_sums(outcome: Outcome, number: Ints, items: Floats) -> dict[str, NDArra
 
 @compiled(_KERNELS, _ENOUGH)
 def in_order(
-    score: Floats, outcome: Floats, size: Floats, part: Ints, lookup: Lookup, bins: int
+    part: Ints, items: Sequence[Floats], lookup: Lookup, bins: int
 ) -> tuple[Ints, Floats]:
     """Row numbers (part times bins plus bin) and the items, nearly sorted by these numbers."""
     edges = lookup.edges[: len(lookup.edges) - lookup.most]
-    number = np.searchsorted(edges, score, side="right") + part * bins
+    number = np.searchsorted(edges, items[0], side="right") + part * bins
     order = np.argsort(number >> bucket_shift(part, bins), kind="stable")
-    return number[order], np.stack([score, outcome, size])[:, order]
+    return number[order], np.stack(items)[:, order]
 
 
 def bucket_shift(part: Ints, bins: int) -> int:

@@ -2,8 +2,7 @@
 
 import json
 import logging
-from dataclasses import replace
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -14,15 +13,15 @@ from .._lib.arguments import (
     OneOf,
     OrNone,
     Whole,
-    digits,
     numbers_of,
-    shown,
     switch,
 )
 from .._lib.arrays import Floats, middle_shares
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
 from .._lib.progress import is_shown
+from .._lib.reprs import digits
 from ..families import OUTCOMES
+from ..families.outcome import Outcome
 from ..families.scales import MOST_VALUE_CELL
 from . import binning
 from .engines import Grouped
@@ -116,27 +115,27 @@ def summarize(
     (4000, 40)
     """
     check_outcomes(items)
-    bins = OrNone(Whole(1, 1_000_000))(bins, "bins", StatisticsError)
-    OrNone(OneOf(*_EQUAL))(equal, "equal", StatisticsError)
-    folds = OrNone(Whole(0, MOST_FOLDS))(folds, "folds", StatisticsError)
-    if folds == 1:
-        raise StatisticsError(
-            f"folds=1 must be 0 or a whole number from 2 to {MOST_FOLDS}"
-        )
-    if isinstance(joint, str) and joint != "auto":
-        raise StatisticsError(
-            f"joint={shown(joint)} must be 'auto', True, False or a whole number"
-        )
-    if not isinstance(joint, str):
+    error = StatisticsError
+    OrNone(OneOf(*_EQUAL))(equal, "equal", error)
+    OneOf("raise", "warn", "ignore")(on_leakage, "on_leakage", error)
+    if joint != "auto":
         rule = switch if isinstance(joint, BOOLEAN) else Whole(1)
-        joint = rule(joint, "joint", StatisticsError)
-    OneOf("raise", "warn", "ignore")(on_leakage, "on_leakage", StatisticsError)
-    if edges is not None:
-        edges = _cut_points(edges)
-        if bins is not None or equal is not None:
-            raise StatisticsError("give edges=, or bins= and equal=, not both")
+        joint = rule(joint, "joint", error)
+    options = Options(
+        edges=None if edges is None else _cut_points(edges),
+        bins=OrNone(Whole(1, 1_000_000))(bins, "bins", error),
+        equal=equal,
+        folds=OrNone(Whole(0, MOST_FOLDS))(folds, "folds", error),
+        joint=joint,
+        on_leakage=on_leakage,
+        progress=progress,
+    )
+    if folds == 1:
+        raise error(f"folds=1 must be 0 or a whole number from 2 to {MOST_FOLDS}")
+    if edges is not None and (bins, equal) != (None, None):
+        raise error("give edges=, or bins= and equal=, not both")
     check_ids(items, is_shown(progress))  # first, because duplicates look like leakage
-    stats = totals_of(items, edges, bins, equal, folds, joint, on_leakage, progress)
+    stats = totals_of(items, options)
     _check_groups(stats)
     _warn_of_atoms(stats, items)
     _warn_of_scale(stats, items)
@@ -144,53 +143,64 @@ def summarize(
 
 
 def _cut_points(edges: ArrayLike) -> Floats:
-    cuts = numbers_of(
-        edges, "edges", StatisticsError, "the interior cut points of the bins"
-    )
+    expected = "the interior cut points of the bins"
+    cuts = numbers_of(edges, "edges", StatisticsError, expected)
     if cuts.ndim != 1 or not np.isfinite(cuts).all():
         raise StatisticsError(
             "edges must be one row and must be finite: outer bins are open"
         )
-    for low, high in pairwise(cuts.tolist()):
-        if low >= high:
-            pair = f"{digits(low)} and {digits(high)}"
-            raise StatisticsError(
-                f"edges must increase strictly, and {pair} follow each other"
-            )
+    for k in np.flatnonzero(np.diff(cuts) <= 0):
+        pair = f"{digits(cuts[k])} and {digits(cuts[k + 1])}"
+        raise StatisticsError(
+            f"edges must increase strictly, and {pair} follow each other"
+        )
     return cuts
 
 
-def totals_of(
-    items: Items, edges: ArrayLike | None = None, bins: int | None = None,
-    equal: str | None = None, folds: int | None = None, joint: bool | int | str = "auto",
-    on_leakage: str = "raise", progress: bool | None = None,
-) -> Statistics:  # fmt: skip
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Options:
+    """Checked arguments of `summarize`."""
+
+    edges: Floats | None = None
+    bins: int | None = None
+    equal: str | None = None
+    folds: int | None = None
+    joint: bool | int | str = "auto"
+    on_leakage: str = "raise"
+    warns_of_bins: bool = True
+    progress: bool | None = None
+
+    def most_joint(self, outcome: Outcome) -> int:
+        """The largest number of joint cells."""
+        if self.joint == "auto":
+            return _AUTO_BYTES // (8 * len(outcome.columns("joint")))
+        return _MOST_JOINT if self.joint is True else int(self.joint)
+
+
+def totals_of(items: Items, options: Options) -> Statistics:
     """Statistics as `summarize` returns them, also for items that an existing fit scores."""
     outcome = OUTCOMES[items.kind]
-    progress = is_shown(progress)
-    if equal not in (None, "items", *(outcome.observed,) * outcome.whole):
+    equal = options.equal
+    if equal not in (None, "items") and not (
+        outcome.whole and equal == outcome.observed
+    ):
         raise ItemsError(
             f"items with {outcome.words.outcomes} have no {equal}: leave out equal={equal!r}"
         )
-    most = (
-        _AUTO_BYTES // (8 * len(outcome.columns("joint")))
-        if joint == "auto"
-        else int(joint)
-    )
-    most = _MOST_JOINT if joint is True else most
-    rule = _fold_rule(items, folds)
+    rule = _fold_rule(items, options.folds)
     # ids and folds of any type are not read unless they are used
     unused = rule.by in ("none", "cluster")
     read = replace(items, id=None, fold=None) if unused else items
-    reader = (Grouped if is_remote(items.source) else Local)(read, rule, progress)
-    cuts = _choose(reader, bins, equal) if edges is None else np.asarray(edges)
+    reader_type = Grouped if is_remote(items.source) else Local
+    reader = reader_type(read, rule, is_shown(options.progress))
+    cuts = _choose(reader, options) if options.edges is None else options.edges
+    most = options.most_joint(outcome)
     tables, labels, n = reader.tables(cuts, most)
     if any(table["n"].sum() != n for table in tables.values() if table):
         raise StatisticsError("the table changed while it was read: summarize again")
-    _check_joint(tables, items, most, must=joint != "auto")
-    stats = from_tables(
-        tables, labels, cuts, _attrs(items, rule, folds, tables["part"])
-    )
+    _check_joint(tables, items, most, must=options.joint != "auto")
+    attrs = _attrs(items, rule, options.folds, tables["part"])
+    stats = from_tables(tables, labels, cuts, attrs)
     if (days := len(stats.days)) > 4000:
         raise ItemsError(
             f"column {items.date!r} has {days:,} days, more than the 4,000 that statistics keep "
@@ -198,7 +208,7 @@ def totals_of(
         )
     if not outcome.positive:  # outcomes may all lie far from 0
         _check_digits(stats, items)
-    _check_leakage(stats, on_leakage)
+    _check_leakage(stats, options.on_leakage)
     if doubt := outcome.doubt(stats.table):
         warn_user(doubt, ItemsWarning)
     _log.info("summarized %r: %s items in %s bins", items, stats.n_items, stats.bins)
@@ -234,57 +244,62 @@ def _fold_rule(items: Items, folds: int | None) -> Folds:
     return Folds("id", folds or _FOLDS)
 
 
-def _choose(reader: Grouped | Local, asked: int | None, equal: str | None) -> Floats:
+def _choose(reader: Grouped | Local, options: Options) -> Floats:
     """Edges of bins of equal weight, from one or two grouped passes over a fine grid."""
     if reader.items.score is None:
         return np.empty(0)
+    equal = options.equal
     weight = None if equal == "items" else equal
     grid = binning.FIRST_GRID
-    scores = reader.weights(binning.FIRST_GRID, weight)
+    scores = reader.weights(grid, weight)
     low = float(scores["score_min"].min())
     high = float(scores["score_max"].max())
     if low == high:
         return np.empty(0)
-    rounding_alone = high - low <= _SAME * max(abs(low), abs(high))
-    if rounding_alone or not scores["amount"].sum() > 0:
-        scan(reader.items)  # first, as it names all problems of the items
-        raise ItemsError(
+    refusal = ""
+    if high - low <= _SAME * max(abs(low), abs(high)):
+        refusal = (
             f"column {reader.items.score!r}: scores differ by rounding alone, from {digits(low)} "
             f"to {digits(high)}; round them to one score, or give scores that differ"
-            if rounding_alone
-            else f"bins of equal {equal} are not possible: all of it is 0"
         )
+    elif not scores["amount"].any():
+        refusal = f"bins of equal {equal} are not possible: all of it is 0"
+    if refusal:
+        scan(reader.items)  # first, as it names all problems of the items
+        raise ItemsError(refusal)
     atoms = _atoms(reader, scores)
+    values = list(atoms)
     number = (int(scores["n"].sum()) - sum(atoms.values())) // _ITEMS_IN_BIN
+    asked = options.bins
     bins = asked or min(_MOST_BINS, max(_FEWEST_BINS, number))
-
-    def without_atoms() -> Floats:  # these have bins of their own
-        return np.where(
-            np.isin(scores["cell"], grid.cell(list(atoms))), 0.0, scores["amount"]
-        )
-
-    weights = without_atoms()
+    weights = _without_atoms(scores, grid, values)
     # with few items per bin finer cells do not make bins more equal
-    finer = binning.finer_grid(
-        grid, scores["cell"], weights, bins, coarse=1 / 16 if asked else 1 / 4
-    )
-    if finer is not None:
+    coarse = 1 / 16 if asked else 1 / 4
+    if finer := binning.finer_grid(grid, scores["cell"], weights, bins, coarse):
         grid = finer
-        scores = reader.weights(finer, weight)
-        weights = without_atoms()
+        scores = reader.weights(grid, weight)
+        weights = _without_atoms(scores, grid, values)
     if not weights.any():  # all items are in atoms
-        return binning.atom_edges(np.empty(0), list(atoms), grid, scores["cell"])
+        return binning.atom_edges(np.empty(0), values, grid, scores["cell"])
     cells = scores["cell"][weights > 0]
     weights = weights[weights > 0]
     edges = binning.choose_edges(grid, cells, weights, bins, halve_ends=asked is None)
-    if len(edges) + 1 < (asked or _FEWEST_BINS):
+    if options.warns_of_bins and len(edges) + 1 < (asked or _FEWEST_BINS):
         warn_user(
             f"{len(edges) + 1} bins instead of {asked or _FEWEST_BINS}: equal scores stay "
             f"together, and there are only {len(scores['cell']):,} scores that differ, or a few of "
             "them hold more than a bin's share; ask for fewer bins",
             ItemsWarning,
         )
-    return binning.atom_edges(edges, list(atoms), grid, cells)
+    return binning.atom_edges(edges, values, grid, cells)
+
+
+def _without_atoms(
+    scores: binning.Columns, grid: binning.Grid, atoms: list[float]
+) -> Floats:
+    """Weight of each cell; atoms have bins of their own."""
+    in_atoms = np.isin(scores["cell"], grid.cell(atoms))
+    return np.where(in_atoms, 0.0, scores["amount"])
 
 
 def _atoms(reader: Grouped | Local, scores: binning.Columns) -> dict[float, int]:

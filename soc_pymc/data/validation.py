@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from functools import reduce
 from typing import Any, NamedTuple
 
-from .._lib.arguments import digits
 from .._lib.errors import ItemsError
 from .._lib.progress import phase
+from .._lib.reprs import digits
 from ..families import OUTCOMES
 from ..families.outcome import Outcome
 from ..families.scales import LARGEST_COUNT, Bounds
@@ -24,7 +24,7 @@ from .roles import (
     needs_of,
     wrong_type,
 )
-from .sources import count_of, kind_of, open_table, readable
+from .sources import count_of, kind_of, open_table, readable, schema_of
 
 _SHOWN = 3  # bad values shown in an error
 _IDS_AT_ONCE = 1_000_000  # ids checked for repetition; of more, a share by their hash
@@ -175,9 +175,7 @@ def _describe(raw: Any, problem: _Problem, bad: int, n: int) -> str:
 
 def check_types(items: Items, table: Any) -> None:
     """Refuse columns of a table or of `Rows` whose type does not suit their role."""
-    schema = table.schema
-    if callable(schema):  # of Ibis
-        schema = schema().to_pyarrow()
+    schema = schema_of(table)
     wrong = [
         f"column {name!r} holds {words}; {needs_of(role)}: convert it first"
         for role, name in items.roles.items()

@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from .._lib.arguments import Real, digits, numbers_of
+from .._lib.arguments import Real, numbers_of
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
+from .._lib.reprs import digits
 from ..data.items import Items, check_outcomes
 from ..families.scales import LARGEST
 from ..fits.fit import Fit

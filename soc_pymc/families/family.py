@@ -5,7 +5,7 @@ Functions take either pair as two arrays and broadcast.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from .._lib.arrays import Floats
-from ..prior_table import ARRAYS, mixture_rows, moments
+from ..prior_table import ARRAYS, Formulas, Law, mixture_rows, moments
 from .mixtures import Components
 from .outcome import Outcome
 from .rows import Pair, RowSums
@@ -24,27 +24,20 @@ _MOST_NUMBERS = 1 << 16  # in one array of members x items
 _ROUNDED = 1e-6  # probability that a difference from 1 does not show well
 
 
-class Family(Components):
+class Family(Formulas, Components):
     """Laws of theta given the score, and of outcomes; a family writes the abstract methods."""
 
     outcome: Outcome
     prior: Any  # class of its configuration
     mixture: type  # that of mixtures of it
     rows: type[RowSums]  # sums of rows of items, and the log marginal given them
-    formulas: Any  # of `soc_pymc.prior_table`
-    curve_names: tuple[str, str]  # of both curves in the posterior
     parameter_names: tuple[str, str]  # of the conjugate parameters
-    # parameters given an outcome and its size
-    update: Callable[[Any, Any, Any, Any], Pair]
-    mean: Callable[[Any, Any], Any]  # E(theta) from the parameters
-    variance: Callable[[Any, Any], Any]
 
-    def __init__(self) -> None:
-        formulas = self.formulas
-        self.update = formulas.update
-        self.mean = formulas.mean
-        self.variance = formulas.variance
-        self.curve_names: tuple[str, str] = self.prior.curve_names
+    @property
+    def curve_names(self) -> tuple[str, str]:
+        """Names of both curves in the posterior."""
+        names: tuple[str, str] = self.prior.curve_names
+        return names
 
     def __reduce__(self) -> tuple[Any, ...]:  # copies are the family itself
         return _family_named, (self.name,)
@@ -53,8 +46,8 @@ class Family(Components):
 
     def to_parameters(self, location: Floats, dispersion: Floats) -> Pair:
         """Conjugate parameters of priors with these curves."""
-        dispersion = np.maximum(dispersion, -self.formulas.bounds[1])
-        a, b = self.formulas.parameters(np.asarray(location), dispersion, ARRAYS)
+        dispersion = np.maximum(dispersion, -self.bounds[1])
+        a, b = self.parameters(np.asarray(location), dispersion, ARRAYS)
         return a, b
 
     @abstractmethod
@@ -139,7 +132,7 @@ class Family(Components):
 
         Without `exact`, quantiles have the error of the prior table's distribution function.
         """
-        laws = [self.formulas.law, self._law] if exact else [self.formulas.law]
+        laws: list[Law] = [self.law, self._law] if exact else [self.law]
         a, b = np.broadcast_arrays(a, b)
         weight = np.full((len(a), 1), 1.0 / len(a)) if weight is None else weight
         weight = np.broadcast_to(weight, a.shape)
@@ -149,7 +142,7 @@ class Family(Components):
             for begin in range(0, a.shape[1], step):
                 part = slice(begin, begin + step)
                 at_zero = None if zero is None else zero[part]
-                mixture = self.formulas, weight[:, part], a[:, part], b[:, part]
+                mixture = self, weight[:, part], a[:, part], b[:, part]
                 averages, *_ = moments(*mixture, ARRAYS)
                 out[:, part] = mixture_rows(*mixture, averages, probs, at_zero, laws)
         return out
@@ -160,7 +153,7 @@ class Family(Components):
         faint = (below < _ROUNDED).all(axis=0)
         if faint.any():  # their digits went with the difference from 1
             below = np.where(faint, self.cdf(self.natural(t), a, b), below)
-        return below, self.formulas.law(a, b, t, xp)[1]
+        return below, self.law(a, b, t, xp)[1]
 
     # --- outcomes, averaged over theta
 

@@ -17,7 +17,7 @@ from scipy import special
 
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import FitError
-from ..prior_table import FAMILIES as FORMULAS
+from ..prior_table import NormalFormulas
 from .family import Family, Generators
 from .mixtures import WIDTH, Frame, Grid, Relative
 from .outcome import SCORES, Outcome, Table, Validity, Words, uniform_range
@@ -68,13 +68,13 @@ class NormalOutcome(Outcome):
     no_information = LARGEST_VALUE
     longest = farthest = np.inf  # a linear model is solved in one step
     words = Words(
-        "values with known noise",
-        "value",
-        "values",
-        "noise sd",
-        "noise sds",
-        "value",
-        "own value",
+        items="values with known noise",
+        outcome="value",
+        outcomes="values",
+        size="noise sd",
+        sizes="noise sds",
+        theta="value",
+        estimate="own value",
         unit="in the unit of {outcome}",
         text="a value, which is its true theta seen with noise of known size",
         further="one further value with a noise sd of {amount}",
@@ -288,10 +288,8 @@ class NormalRows(RowSums):
         cls, sums: Mapping[str, float], scale: str, centre: float
     ) -> tuple[Weak, Weak]:
         """Weak priors of both curves, in units of the values."""
-        n = sums["n"]
-        mean = sums["sum_t"] / n
-        scatter = max(sums["sum_t2"] / n - mean**2, 0.0)
-        unit2 = scatter + sums["sum_s2"] / n
+        mean, scatter = map(float, LINEAR.moments(sums))
+        unit2 = scatter + sums["sum_s2"] / sums["n"]
         unit = float(np.sqrt(unit2))
         location = Weak((mean, 10.0 * unit + abs(mean)), (0.0, 3.0 * unit), unit)
         level = float(np.log(_VARIANCE_SHARE * unit2))
@@ -349,11 +347,10 @@ def _noise_sums(table: Columns) -> Floats:
 # --- the family ----------------------------------------------------------------------------------
 
 
-class NormalNormal(Family):
+class NormalNormal(NormalFormulas, Family):
     """Normal priors of values: `a` is the mean, `b` the variance."""
 
     name = "Normal"
-    formulas = FORMULAS["Normal"]
     outcome = NormalOutcome()
     prior = Normal
     mixture = NormalMixture
@@ -429,7 +426,9 @@ class NormalNormal(Family):
         mean = ((frame.centre - frame.location) / frame.spread)[:, None] + z
         variance = np.full(mean.shape, WIDTH**2)
         ones = np.ones(len(mean))
-        return Relative(mean[None], mean, variance, frame.spread, 0.0 * ones, ones)
+        return Relative(
+            mean[None], mean, variance, unit=frame.spread, middle=0.0 * ones, reach=ones
+        )
 
     def log_weights(
         self,

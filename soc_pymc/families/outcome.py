@@ -17,9 +17,6 @@ from .scales import EXACT_COUNTS, LINEAR, LOG, STEPS, Bounds, Cell, Scale
 PART_KEYS = ("group", "fold", "bin")
 SCORES = ("score_min", "score_max", *LINEAR.sums, *LOG.sums)
 _ALIKE = 3.0  # scores within this factor of the outcomes count as estimates of theta
-# of Newton's method for regressions
-_MOST_STEPS = 100
-_DAMPING = 1e-9
 _SCORE_BOUNDS = Bounds("scores must be finite numbers")
 
 
@@ -340,35 +337,6 @@ class Outcome(ABC):
         """Theta at positions on the scale of theta, and its derivative."""
         theta = self.theta.score(np.clip(predictor, -self.farthest, self.farthest))
         return theta, self.noise(theta)
-
-    def regression(
-        self, x: Floats, weight: Floats, total: Floats, penalty: float = 0.0
-    ) -> Floats:
-        """Coefficients (1 + k,) of a ridge-penalised generalised linear model on x."""
-        design = np.column_stack([np.ones(len(x)), x])
-        ridge = np.append(0.0, np.full(design.shape[1] - 1, penalty))
-        coefficients = np.zeros(design.shape[1])
-        pooled = self.pooled_rate(float(total.sum()), float(weight.sum()))
-        coefficients[0] = self.theta.position(pooled)
-        for _ in range(_MOST_STEPS):
-            theta, slope = self.expected(design @ coefficients)
-            information = (design.T * (weight * slope)) @ design + np.diag(ridge)
-            damping = _DAMPING * np.trace(information) * np.eye(len(ridge))
-            pull = design.T @ (total - weight * theta) - ridge * coefficients
-            step = np.linalg.solve(information + damping, pull)
-            coefficients += np.clip(step, -self.longest, self.longest)
-            if np.abs(step).max() < 1e-9 * (1.0 + np.abs(coefficients).max()):
-                break
-        return coefficients
-
-    def line(self, score: Floats, y: Floats, size: Floats) -> tuple[Floats, float]:
-        """Log likelihood, (n,), and slope of a straight-line calibration of scores."""
-        x = self.theta.position(score) if self.theta.holds(score).all() else score
-        sd = float(x.std()) or 1.0
-        standard = (x - x.mean()) / sd
-        level, slope = self.regression(standard, *self.weighted(y, size))
-        theta, _ = self.expected(level + slope * standard)
-        return self.log_likelihood(y, size, theta), float(slope) / sd
 
 
 def uniform_range(cells: Columns) -> Pair:

@@ -17,7 +17,7 @@ from scipy import optimize, special
 
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import ItemsError
-from ..prior_table import FAMILIES as FORMULAS
+from ..prior_table import GammaFormulas
 from .family import Family, Generators
 from .mixtures import LOWEST, Frame, Grid, Relative, between, reciprocal
 from .outcome import SCORES, Outcome, Table, Validity, Words, rate_of, residual_squares
@@ -99,13 +99,13 @@ class PoissonOutcome(Outcome):
     relative = True
     zeros = "zero counts"
     words = Words(
-        "counts in exposures",
-        "count",
-        "counts",
-        "exposure",
-        "exposures",
-        "rate",
-        "own rate",
+        items="counts in exposures",
+        outcome="count",
+        outcomes="counts",
+        size="exposure",
+        sizes="exposures",
+        theta="rate",
+        estimate="own rate",
         unit="{outcome} per unit of {size}",
         text="a number of events in a known exposure, which is its true rate theta seen with noise",
         further="{amount} more units of {size}",
@@ -120,7 +120,7 @@ class PoissonOutcome(Outcome):
         "are not counts of independent events).",
     )
     validity = Validity(
-        Bounds("counts must be whole numbers >= 0", LARGEST_COUNT, 0.0, True),
+        Bounds("counts must be whole numbers >= 0", LARGEST_COUNT, 0.0, whole=True),
         Bounds("exposures must be finite numbers >= 0", least=0.0),
         lambda y, size: (y > 0) & (size == 0),
         "positive where column {size!r} is 0",
@@ -361,11 +361,10 @@ def _exposure_points(rows: int, cells: Columns) -> Ragged:
 # --- the family ----------------------------------------------------------------------------------
 
 
-class PoissonGamma(Family):
+class PoissonGamma(GammaFormulas, Family):
     """Gamma priors of the rates of counts: `a` is the shape, `b` the rate."""
 
     name = "Gamma"
-    formulas = FORMULAS["Gamma"]
     outcome = PoissonOutcome()
     prior = Gamma
     mixture = GammaMixture
@@ -465,7 +464,9 @@ class PoissonGamma(Family):
         # means and variances of wide log-normals and Gammas are in their upper tails
         reach = frame.spread * (1.0 + _SKEWED * frame.spread**2)
         variance = (1.0 + mean) ** 2 / shape
-        return Relative(log_mean[None], mean, variance, ones, 0.0 * ones, reach)
+        return Relative(
+            log_mean[None], mean, variance, unit=ones, middle=0.0 * ones, reach=reach
+        )
 
     def log_weights(
         self,

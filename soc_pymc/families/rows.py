@@ -43,15 +43,15 @@ class Weak(NamedTuple):
     """Default weak priors of a curve."""
 
     level: tuple[float, float]  # mean and sd at the average position
-    # the same; of the first curve per unit of log or logit score, or per sd on other axes, and of
-    # the second per sd of the position
+    # the same; of the location per unit of log or logit score, or per sd on other axes, and of the
+    # dispersion per sd of the position
     slope: tuple[float, float]
     unit: float = 1.0  # unit of the curve's scale; scales of terms are multiples
     wiggle: float = 0.5  # scale of the departure from a straight line, in this unit
 
 
 def weak_dispersion(level: float, sd: float) -> Weak:
-    """Weak prior of the second curve, whose level has this mean and standard deviation."""
+    """Weak prior of the dispersion, whose level has this mean and standard deviation."""
     # few items say nearly nothing of how the variance changes, and if it could do anything, an item
     # with a single event would get a posterior that is several times too wide
     return Weak((level, sd), (0.0, _DISPERSION_SLOPE), 1.0, _DISPERSION_WIGGLE)
@@ -115,7 +115,7 @@ class RowSums(ABC):
     nothing: ClassVar[str] = ""  # why there is nothing to fit if the sum of sizes is 0
     # scores on these scales are estimates of theta on the scale of the mean's curve
     natural_scales: ClassVar[tuple[str, ...]] = ("log",)
-    # mean and sd of the second curve's level: log cv2 is between 0.02 and 5 with probability 0.95
+    # mean and sd of the dispersion's level: log cv2 is between 0.02 and 5 with probability 0.95
     dispersion_level: ClassVar[tuple[float, float]] = (float(np.log(0.3)), 1.4)
     # variance in a row, which second-order terms can describe
     most_spread: ClassVar[float] = 1.0
@@ -134,7 +134,7 @@ class RowSums(ABC):
     def widened(
         xp: ModuleType, location: Tensor, dispersion: Tensor, spread: Tensor
     ) -> Pair:
-        """Curves averaged over a variance `spread` of the first, to second order."""
+        """Curves averaged over a variance `spread` of the location, to second order."""
 
     @staticmethod
     @abstractmethod
@@ -157,7 +157,7 @@ class RowSums(ABC):
 
     @abstractmethod
     def information(self, location: Floats, dispersion: Floats) -> Pair:
-        """Fisher information of the first parameter, and a lower bound of the second's, by row."""
+        """Fisher information of the location, and a lower bound of the dispersion's, by row."""
 
     @abstractmethod
     def level(self) -> tuple[float, float]:
@@ -302,7 +302,7 @@ class RowSums(ABC):
         return replace(self, spread=spread)  # type: ignore[type-var]
 
     def unit(self, dispersion: Floats, rows: Ints | None = None) -> Floats:
-        """Scale of the first parameter of rows, which sets the steps of differences."""
+        """Scale of the location of rows, which sets the steps of differences."""
         return np.ones_like(dispersion)
 
     @classmethod
@@ -335,7 +335,7 @@ class RowSums(ABC):
 
     @property
     def tells_dispersion(self) -> NDArray[np.bool_]:
-        """Rows that say something of the second parameter: all, unless a family says otherwise."""
+        """Rows that say something of the dispersion: all, unless a family says otherwise."""
         return np.ones(len(self.total), dtype=bool)
 
     @property
@@ -361,8 +361,8 @@ def rising(xp: ModuleType, cv2: Tensor, cells: Sequence[Tensor]) -> Tensor:
     base = 1.0 / cv2 + EXACT_COUNTS
     log1p_x = xp.log1p(excess / base)
     tail = excess * xp.log1p(EXACT_COUNTS * cv2) + base * (log1p_x - excess / base)
-    remainder = stirling_series(base + excess) - stirling_series(base)
-    tail = tail + (excess - 0.5) * log1p_x + remainder
+    tail = tail + (excess - 0.5) * log1p_x
+    tail = tail + stirling_series(base + excess) - stirling_series(base)
     return exact.sum(axis=-1) + (weight * tail).sum(axis=-1)
 
 

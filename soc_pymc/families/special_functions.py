@@ -56,9 +56,11 @@ def _stirling_of_small(x: Floats) -> Floats:
 
 
 def stirling_series(x: Floats) -> Floats:
-    """Stirling's remainder for x of 32 and more, to 1e-16; x may be a variable of PyTensor."""
-    inverse = 1.0 / x
-    return inverse * _polynomial(inverse * inverse, _STIRLING[:4])
+    """`stirling` of x of 32 and more, to 1e-16; x may also be a variable of PyTensor."""
+    square = 1.0 / (x * x)
+    value = 1.0 / 1260.0 - square / 1680.0
+    value = 1.0 / 360.0 - square * value
+    return (1.0 / 12.0 - square * value) / x
 
 
 def _polynomial(x: Floats, coefficients: Sequence[float]) -> Floats:

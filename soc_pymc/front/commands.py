@@ -20,7 +20,7 @@ from ..families.scales import RANK, SCALES
 from ..posterior.items import is_folder
 from . import arguments
 from .arguments import AUTO, PRIORS, check_out, items_of, prior_of
-from .options import Option, option, word
+from .options import Option, option, options_of, word
 
 Run = Callable[[Chosen], None]
 
@@ -50,20 +50,20 @@ _SUMS = (
     _NO_SCORE,
     "PoissonItems.id",
     "PoissonItems.cluster",
-    "summarize.bins",
-    option("summarize.joint", action="store_true"),
+    options_of("summarize", joint={"action": "store_true"}),
 )
 _PRIOR = (
     option("fit.prior", choices=(AUTO, *PRIORS)),
     option(
         "Gamma.exposure", "--exposure-term", dest="exposure_term", action="store_true"
     ),
-    "Gamma.monotone",
-    "Gamma.bin_effects",
-    "Gamma.zero",
-    option("Gamma.atoms", help="Treat scores that many items share as any other"),
-    option(
-        "Gamma.groups", "--pool-groups", help="Fit one pair of curves for all groups"
+    options_of(
+        "Gamma",
+        atoms={"help": "Treat scores that many items share as any other"},
+        groups={
+            "flag": "--pool-groups",
+            "help": "Fit one pair of curves for all groups",
+        },
     ),
     "Spline.knots",
     option(
@@ -73,11 +73,7 @@ _PRIOR = (
     ),
     "VI.seed",
 )
-_SCORING = (
-    "item_posteriors.quantiles",
-    "item_posteriors.draws",
-    option("item_posteriors.out", required=True),
-)
+_SCORING = options_of("item_posteriors", out={"required": True})
 
 
 # functions, arguments of an example, and options
@@ -154,7 +150,7 @@ def _write_csv(table: pd.DataFrame, out: str) -> None:
 
 @_command(
     "'ads/*.parquet' --score t --count clicks --exposure impressions --out posteriors.parquet",
-    _ITEMS, *_SUMS, *_PRIOR, *_SCORING,
+    _ITEMS, *_SUMS, *_PRIOR, _SCORING,
     word("--keep", "Folder for the statistics and the fit"),
 )  # fmt: skip
 def run(chosen: Chosen) -> None:
@@ -184,7 +180,6 @@ def run(chosen: Chosen) -> None:
     _ITEMS, *_SUMS,
     "PoissonItems.fold",
     "PoissonItems.date",
-    "summarize.folds",
     word("--edges", "Take the bins of these saved statistics"),
     _out("Statistics file to write (netCDF)"),
 )  # fmt: skip
@@ -263,7 +258,7 @@ def curves(chosen: Chosen) -> None:
     _FIT, _ITEMS, *_ROLES, _NO_SCORE,
     word("--score-only", "Theta given the score alone, for items without outcomes",
          action="store_true"),
-    *_SCORING,
+    _SCORING,
 )  # fmt: skip
 def posteriors(chosen: Chosen) -> None:
     """Posteriors of items, as Parquet; with --score-only of items that have no outcomes yet."""
@@ -297,12 +292,7 @@ def export_prior(chosen: Chosen) -> None:
 @_command(
     "fit.nc --table ads --dialect bigquery > posteriors.sql",
     _FIT,
-    option("posterior_sql.table", required=True),
-    *_ROLES,
-    "posterior_sql.columns",
-    option("posterior_sql.quantiles", nargs=2),
-    "posterior_sql.prior",
-    "posterior_sql.dialect",
+    options_of("posterior_sql", quantiles={"nargs": 2}),
 )
 def sql(chosen: Chosen) -> None:
     """Posterior of every item, as SQL for a warehouse."""
@@ -313,7 +303,7 @@ def sql(chosen: Chosen) -> None:
 
 @_command(
     "fit.nc ads.parquet --by device",
-    _FIT, _ITEMS, *_ROLES, _NO_SCORE, "PoissonItems.cluster", "check.by",
+    _FIT, _ITEMS, *_ROLES, _NO_SCORE, "PoissonItems.cluster", options_of("check"),
 )  # fmt: skip
 def check(chosen: Chosen) -> None:
     """Check whether the fit describes the items."""
@@ -324,8 +314,7 @@ def check(chosen: Chosen) -> None:
 
 @_command(
     "fit.nc ads.parquet --by device --threshold 0.05 --out report.html",
-    _FIT, _ITEMS, *_ROLES, _NO_SCORE, "PoissonItems.id", "report.by", "VI.seed",
-    "report.title", "report.threshold", "report.out",
+    _FIT, _ITEMS, *_ROLES, _NO_SCORE, "PoissonItems.id", options_of("report"),
 )  # fmt: skip
 def report(chosen: Chosen) -> None:
     """A report on a fit and its items, as one HTML page."""
@@ -356,7 +345,7 @@ def compare(chosen: Chosen) -> None:
     "stats.nc --out drift.csv",
     _STATISTICS,
     "drift.fit",
-    "VI.seed",
+    options_of("drift"),
     _out("CSV file to write"),
 )  # fmt: skip
 def drift(chosen: Chosen) -> None:

@@ -27,7 +27,7 @@ from ..fits.fit import Fit
 from ..fits.methods import Method
 from ..posterior.calibration import curve_variables
 from ..posterior.extrapolation import warn_of_extrapolation
-from ..posterior.item_columns import arrays_of, in_chunks
+from ..posterior.item_columns import Columns, arrays_of, in_chunks
 from ..posterior.items import item_posteriors
 from ..posterior.predictive import posterior_of
 
@@ -160,11 +160,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         outcome = _kind_of(self.prior, known, labelled)
         size = self._size(outcome, sizes[outcome.size], scores)
         columns = {"score": scores, outcome.observed: observed, outcome.size: size}
-        labels = (
-            {}
-            if group is None
-            else Roles.of_groups(_label_columns("group", group, scores))
-        )
+        labels = _groups_of(group, scores)
         if cluster is not None:
             (labels["cluster"],) = _label_columns("cluster", np.ravel(cluster), scores)
         reads = isinstance(self.prior, Prior) and self.prior.reads_joint
@@ -201,14 +197,14 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             Shape (n,), in events per unit of exposure or the unit of the values.
         """
         check_is_fitted(self, "fit_")
+        sizes = exposure, noise_sd, trials
         if y is None and self.fit_.mean_only:
-            scores, _ = self._scores(X, reset=False)
-            labels = self._group_labels(self._groups(group, scores))
-            warn_of_extrapolation(self.fit_.curves, scores)
-            columns = {"score": scores, **labels}
-            variables = curve_variables(posterior_of(self.fit_), columns)
+            columns, groups = self._columns(X, y, sizes, group)
+            places = {"score": columns["score"], **self._group_labels(groups)}
+            warn_of_extrapolation(self.fit_.curves, columns["score"])
+            variables = curve_variables(posterior_of(self.fit_), places)
             return np.asarray(variables["mean"].mean(axis=0))
-        return self._summaries(X, y, (exposure, noise_sd, trials), (), group)[0]
+        return self._summaries(X, y, sizes, (), group)[0]
 
     def predict_std(
         self, X: ArrayLike, y: Column = None, exposure: Column = None, noise_sd: Column = None,
@@ -243,16 +239,12 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
         Arguments are those of `predict`; `sample_weight`, shape (n,), weighs the items in the mean.
         """
-        check_is_fitted(self, "fit_")
-        columns: dict[str, Any] = dict(
-            self._columns(X, y, (exposure, noise_sd, trials))
-        )
-        groups = self._groups(group, columns["score"])
+        columns, groups = self._columns(X, y, (exposure, noise_sd, trials), group)
         scan(_as_items(self._outcome, columns, groups), progress=False)
         columns |= self._group_labels(groups)
         posterior = posterior_of(self.fit_)
 
-        def averaged(part: Any) -> Floats:
+        def averaged(part: Columns) -> Floats:
             density = posterior.log_density(part)
             return np.asarray(
                 logsumexp(density, axis=0, keepdims=True) - np.log(len(density))
@@ -267,7 +259,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             )
         return float(np.average(log_density, weights=weight))
 
-    def _scores(self, X: Any, y: Any = None, *, reset: bool) -> tuple[Floats, Floats]:
+    def _scores(
+        self, X: ArrayLike, y: Column = None, *, reset: bool
+    ) -> tuple[Floats, Floats]:
         """Scores and outcomes, checked by scikit-learn's rules; NaN without outcomes."""
         alone = y is None and not reset
         if self.pos_label is not None and y is not None:
@@ -304,9 +298,10 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         return OUTCOMES[self.statistics_.kind]
 
     def _columns(
-        self, X: ArrayLike, y: Column, sizes: tuple[Column, ...]
-    ) -> dict[str, Floats]:
-        """Columns of items by role: score, outcome and, if known, its size."""
+        self, X: ArrayLike, y: Column, sizes: tuple[Column, ...], group: Column
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Columns of items by role: score, outcome and, if known, its size; and of groups."""
+        check_is_fitted(self, "fit_")
         size = self._outcome.size
         known = dict(zip(("exposure", "noise_sd", "trials"), sizes, strict=True))
         others = [
@@ -325,27 +320,19 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
                     f"cross-validation, {_ROUTING} passes it on)"
                 )
             columns[size] = self._size(self._outcome, None, scores)
-        return columns
-
-    def _size(self, outcome: Outcome, values: Column, scores: Floats) -> Floats:
-        """Sizes of outcomes, by default the estimator's own or the usual one of the kind."""
-        default = getattr(self, outcome.size, outcome.usual_size)
-        return _per_item(outcome.size, default if values is None else values, scores)
-
-    def _groups(self, group: Any, score: Floats) -> dict[str, Any]:
-        """Arrow columns of groups by role, as many as the fit was given."""
-        groups = (
-            {}
-            if group is None
-            else Roles.of_groups(_label_columns("group", group, score))
-        )
+        groups = _groups_of(group, scores)
         n = len(self.fit_.curves.roles.groups)
         if len(groups) != n and (groups or self.fit_.groups):
             remedy = f"give {n} as group=" if n else "leave out group="
             raise ItemsError(
                 f"the fit was given {n or 'no'} columns of groups: {remedy}"
             )
-        return groups
+        return columns, groups
+
+    def _size(self, outcome: Outcome, values: Column, scores: Floats) -> Floats:
+        """Sizes of outcomes, by default the estimator's own or the usual one of the kind."""
+        default = getattr(self, outcome.size, outcome.usual_size)
+        return _per_item(outcome.size, default if values is None else values, scores)
 
     def _group_labels(self, groups: Mapping[str, Any]) -> dict[str, Any]:
         """Labels of groups as posteriors read them, if the fit has groups."""
@@ -357,16 +344,14 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
     def _summaries(
         self,
-        X: Any,
-        y: Any,
+        X: ArrayLike,
+        y: Column,
         sizes: tuple[Column, ...],
         probs: tuple[float, ...],
-        group: Any,
+        group: Column,
     ) -> Floats:
         """Mean, sd, variance and quantiles of theta, (3 + probabilities, n)."""
-        check_is_fitted(self, "fit_")
-        columns = self._columns(X, y, sizes)
-        groups = self._groups(group, columns["score"])
+        columns, groups = self._columns(X, y, sizes, group)
         size = self._outcome.size
         if y is None:
             del columns[self._outcome.observed]
@@ -393,7 +378,7 @@ def _as_column(X: Any) -> Any:
     return np.asarray(X).reshape(-1, 1) if dims == 1 else X
 
 
-def _successes(y: Any, pos_label: object) -> Floats:
+def _successes(y: ArrayLike, pos_label: object) -> Floats:
     """Labels as 1 where they are that of a success, else 0."""
     labels = pd.Series(np.asarray(y).ravel())
     others = labels[labels != pos_label].unique()
@@ -416,7 +401,14 @@ def _as_items(
     return items
 
 
-def _label_columns(name: str, labels: Any, score: Floats) -> list[Any]:
+def _groups_of(group: Column, score: Floats) -> dict[str, Any]:
+    """Arrow columns of groups by role."""
+    if group is None:
+        return {}
+    return Roles.of_groups(_label_columns("group", group, score))
+
+
+def _label_columns(name: str, labels: ArrayLike, score: Floats) -> list[Any]:
     """Arrow columns of the labels of groups or clusters; the items check them."""
     import pyarrow as pa
 
@@ -434,7 +426,7 @@ def _label_columns(name: str, labels: Any, score: Floats) -> list[Any]:
         ) from error
 
 
-def _per_item(name: str, values: Any, score: Floats) -> Floats:
+def _per_item(name: str, values: object, score: Floats) -> Floats:
     """Exposures or noise sds, one for each item; the items check their values."""
     expected = "a number, or one for each item"
     array = numbers_of(values, name, ItemsError, expected)
@@ -447,7 +439,7 @@ def _per_item(name: str, values: Any, score: Floats) -> Floats:
     return np.broadcast_to(array, score.shape).copy()
 
 
-def _kind_of(prior: Any, sizes: Mapping[str, Any], labels: bool) -> Outcome:
+def _kind_of(prior: object, sizes: Mapping[str, object], labels: bool) -> Outcome:
     """The kind of outcomes: by their sizes, by the prior, by being labels, else counts."""
     kinds = [kind for kind in OUTCOMES.values() if sizes[kind.size] is not None]
     if len(kinds) > 1:
@@ -471,7 +463,7 @@ def _over_sizes(fit: Fit, columns: Mapping[str, Any]) -> Floats:
     posterior = posterior_of(fit)
     warn_of_extrapolation(posterior.curves, columns["score"])
 
-    def summarized(part: Any) -> Floats:
+    def summarized(part: Columns) -> Floats:
         variables = curve_variables(posterior, part)
         mean = variables["mean"]
         variance = variables["variance"].mean(axis=0) + mean.var(axis=0)

@@ -4,7 +4,7 @@ import inspect
 import re
 from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
-from operator import attrgetter
+from types import NoneType
 from typing import Any, get_args
 
 import soc_pymc as soc
@@ -16,19 +16,31 @@ _SENTENCE = re.compile(r".*?(?=[.:;] |\.$)")
 Option = Callable[[ArgumentParser], Any]
 
 
-def option(parameter: str, flag: str = "", **settings: Any) -> Option:
-    """An option for a parameter of a function of the package, ``"summarize.bins"``.
+def options_of(function: str, **settings: dict[str, Any]) -> Option:
+    """The parameters of a function of the package that words of a command can give.
 
-    Its type, default and help text are those of the parameter, unless settings for argparse say
-    otherwise. The function is only imported where the option is added to a parser.
+    Types, defaults and help texts are those of the parameters, but for settings of argparse by
+    name. The function is only imported where options are added to a parser.
     """
-    owner, _, name = parameter.rpartition(".")
 
     def add(parser: ArgumentParser) -> None:
-        function = attrgetter(owner)(soc)
-        known = inspect.signature(function).parameters[name]
+        for name, parameter in inspect.signature(
+            getattr(soc, function)
+        ).parameters.items():
+            if name in settings or _settings(parameter):
+                option(f"{function}.{name}", **settings.get(name, {}))(parser)
+
+    return add
+
+
+def option(parameter: str, flag: str = "", **settings: Any) -> Option:
+    """The option for one parameter, ``"summarize.bins"``, as in `options_of`."""
+    function, _, name = parameter.partition(".")
+
+    def add(parser: ArgumentParser) -> None:
+        known = inspect.signature(getattr(soc, function)).parameters[name]
         prefix = "--no-" if known.default is True else "--"
-        text = documented(function)[name].replace("%", "%%")
+        text = documented(getattr(soc, function))[name].replace("%", "%%")
         if type(known.default) in (int, float, str):
             text += f" (default: {known.default})"
         inferred = {} if "action" in settings else _settings(known)
@@ -61,13 +73,20 @@ def documented(function: Callable[..., Any]) -> dict[str, str]:
 
 
 def _settings(parameter: inspect.Parameter) -> dict[str, Any]:
-    """Return what argparse needs to read values of a parameter's type."""
+    """Return what argparse needs to read values of a parameter's type; nothing of other types."""
     types = get_args(parameter.annotation) or (parameter.annotation,)
     if isinstance(parameter.default, bool):
         return {"action": "store_false" if parameter.default else "store_true"}
-    if all(isinstance(value, str) for value in types):
-        return {"choices": types}
     if Sequence[str] in types:
         return {"action": "append"}
-    several = {"nargs": "*"} if isinstance(parameter.default, tuple) else {}
-    return {"type": next((t for t in (int, float) if t in types), str), **several}
+    choices = [value for value in types if isinstance(value, str)]
+    for literal in types:
+        choices += [value for value in get_args(literal) if isinstance(value, str)]
+    if choices:
+        return {"choices": choices}
+    for kind in (int, float, str):
+        if kind in types:
+            several = {"nargs": "*"} if isinstance(parameter.default, tuple) else {}
+            needed = parameter.default is parameter.empty and NoneType not in types
+            return {"type": kind, "required": needed, **several}
+    return {}

@@ -34,9 +34,8 @@ from .fit_tree import in_chains
 from .methods import VI
 
 _REACH = 0.5  # step in sd on either side, for the curvature of the posterior's bulk
-_WIDEST = (
-    3.0  # largest change of a width by curvature, which may be 0 or have the wrong sign
-)
+# largest change of a width by curvature, which may be 0 or have the wrong sign
+_WIDEST = 3.0
 # slopes at which the two optimisations stop
 _ROUGH = 0.1
 _FINE = 1e-3

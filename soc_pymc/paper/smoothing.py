@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import linalg, optimize, special
 from scipy.optimize import elementwise
 
@@ -177,8 +177,8 @@ def _best_multiple(
 ) -> float:
     """Smoothing parameter with the highest restricted likelihood."""
 
-    def criterion(log_multiple: Any) -> Any:
-        x = np.exp(log_multiple)[..., None] * penalty
+    def criterion(log_multiple: ArrayLike) -> Floats:
+        x = np.exp(np.asarray(log_multiple))[..., None] * penalty
         sums = least + (x / (1.0 + x)) @ squares
         return (number - 2) * np.log(sums) + np.log1p(1.0 / x).sum(axis=-1)
 

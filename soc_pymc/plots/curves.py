@@ -12,6 +12,7 @@ from .._lib import arguments as rules
 from .._lib.arguments import PROBABILITY, A, OrNone, Whole, shown
 from .._lib.arrays import Floats, equal_parts
 from .._lib.errors import FitError
+from .._lib.reprs import counted
 from ..families import FAMILIES
 from ..families.rows import MEAN_ONLY
 from ..families.scales import LINEAR, LOG
@@ -430,7 +431,7 @@ def plot_prior_predictive(
         panels[1].set_xscale("symlog", linthresh=_FEW)
         panels[1].set_xlim(0.0, None)
     words = f"{outcome.words.outcome} of an item"
-    items = style.number_of(drawn.sizes["item"], "item")
+    items = counted(drawn.sizes["item"], "item")
     style.finish(panels[1], f"Outcomes of {items}", words, "share of items at or below")
     return panels
 
@@ -540,8 +541,6 @@ def _theta_words(fit: Fit) -> tuple[str, str]:
 def _sizes_of(fit: Fit) -> str:
     """Return numbers of items, bins and groups, for titles."""
     bins = fit.curves.bins
-    number = style.number_of(bins.sizes["bin"], "bin")
+    number = counted(bins.sizes["bin"], "bin")
     text = f"n = {int(bins['n_items'].sum()):,} items in {number}"
-    return text + (
-        f" and {style.number_of(len(fit.groups), 'group')}" if fit.groups else ""
-    )
+    return text + (f" and {counted(len(fit.groups), 'group')}" if fit.groups else "")

@@ -15,6 +15,7 @@ from scipy import stats
 from .._lib.arguments import PROBABILITY, A, OrNone, Whole, numbers_of, shown
 from .._lib.arrays import Bools, Floats
 from .._lib.errors import ItemsError
+from .._lib.reprs import counted
 from ..data.items import BinomialItems
 from ..data.sources import open_table
 from ..data.summaries import summarize
@@ -276,7 +277,7 @@ class CalibrationDisplay:
 
     def __repr__(self) -> str:
         name = "" if self.name is None else f" {self.name!r}"
-        items = f"{self.bins['n'].sum():,} items in {style.number_of(len(self.bins), 'bin')}"
+        items = f"{self.bins['n'].sum():,} items in {counted(len(self.bins), 'bin')}"
         return f"<CalibrationDisplay{name}: {items}, {self.prob:.0%} band>"
 
     @classmethod

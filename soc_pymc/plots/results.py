@@ -12,7 +12,7 @@ from scipy import stats
 
 from .._lib.arguments import A, OrNone, Real, Whole, shown
 from .._lib.errors import FitError
-from .._lib.reprs import number
+from .._lib.reprs import counted, number
 from ..checks._check import CheckResult
 from ..checks.findings import Result, p_value, worst_first
 from ..families.scales import LOG
@@ -182,7 +182,7 @@ def _histograms(result: CheckResult, ax: Axes) -> None:
     if style.is_rate(score):
         style.plain_ticks(bar.ax.yaxis, *ends)
     ax.set(xlim=(0, 1), ylim=(0, None))
-    title = f"{int(n.sum()):,} items in {style.number_of(len(n), 'bin')} of the score"
+    title = f"{int(n.sum()):,} items in {counted(len(n), 'bin')} of the score"
     style.finish(ax, title, "PIT", "density")
 
 

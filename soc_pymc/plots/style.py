@@ -159,11 +159,6 @@ def named(what: str, name: object) -> str:
     return what if name is None or name == what else f"{what} ({escaped(name)})"
 
 
-def number_of(n: int, what: str) -> str:
-    """Return a number with its noun: "1 bin", "1,000 bins"."""
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
-
-
 def picture_of(
     plot: Callable[..., object],
     *arguments: object,

@@ -100,7 +100,7 @@ class SmoothWeights(ComponentWeights):
         spread = np.asarray(columns.get("spread", 0.0), dtype=float)
         if np.any(spread):  # that of the first curve
             spread = spread * self._family.rise(base) ** 2
-        width = base.width(spread)[:, None]
+        width = base.variance(spread)[:, None]
         theta = self._family.component_parameters(base.places(self._z), width)
         return self._family.with_zero(*theta) if self._prior.zero else theta
 

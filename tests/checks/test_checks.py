@@ -501,8 +501,9 @@ def test_items_of_one_draw_of_the_curves_pass(name, example):
         items = Observations(columns | {truth.outcome.observed: own}, ones, {}, {})
         ends = pit.cdf_ends(posterior_of(fit), items.columns)
         masks = {pit.Slice("all items"): ones > 0}
-        pits, _ = pit.pit_tests(posterior_of(fit), items, masks, ends, rng)
-        independent = pit.with_p_values(pit.slice_pits(ends, ones, masks, rng))
+        pits = pit.slice_pits(ends, ones, masks, rng)
+        independent = pit.with_p_values(pits)
+        pits, _ = pit.pit_tests(posterior_of(fit), items, masks, pits, rng)
         p_values.append([float(test["p_value"][0]) for test in (pits, independent)])
     allowed, independent = (np.array(p_values) < 0.05).sum(axis=0)
     assert allowed <= 4 < independent, p_values

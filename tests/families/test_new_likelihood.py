@@ -7,7 +7,6 @@ import ast
 import importlib
 import inspect
 import pkgutil
-from copy import copy
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -127,8 +126,10 @@ class WaitingOutcome(Outcome):
 
 class WaitingFamily(type(GAMMA)):
     name, prior, rows, outcome = "Waiting", WaitingPrior, WaitingRows, WaitingOutcome()
-    formulas = copy(GAMMA.formulas)
-    formulas.update = lambda a, b, y, events: (a + events, b + y)
+
+    @staticmethod
+    def update(a, b, y, n):
+        return a + n, b + y
 
     def log_marginal(self, y, size, a, b):
         return np.log(a / b) - (a + 1.0) * np.log1p(y / b)
