@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from .._lib.arguments import A
 from .._lib.arrays import Floats, Ints
@@ -75,18 +74,14 @@ def _of_cells(curves: Curves, stats: Statistics) -> Observations:
     outcome = curves.outcome
     code = cells["group"] * bool(stats.groups)
     bins = bin_scores_of(curves, stats)
-    place = bins.positions.place(code, cells["bin"])
     low, high = outcome.cell_range(cells)
-    columns: dict[str, NDArray[np.generic]] = {
-        "score": bins.score[place],
+    columns = bins.columns(cells) | {
         outcome.observed: cells["sum_y"] / cells["n"],
         outcome.size: outcome.mean_size(cells),
-        "spread": bins.spread[place],
+        "spread": bins.spread[bins.positions.rows(cells)],
         "low": low,
         "high": high,
     }
-    if curves.groups:
-        columns["group"] = np.array(stats.groups, dtype=object)[code]
     labels = {
         grouping.column: pd.Series(
             np.array(grouping.levels, dtype=object)[grouping.code[code]]
@@ -117,9 +112,7 @@ def curve_rows(curves: Curves, stats: Statistics) -> CurveRows:
     tables = {}
     for name in ("joint",) if by_size else ("part", *family.outcome.margins):
         table = stats.table(name)
-        group = table["group"] * bool(stats.groups)
-        row = bins.positions.place(group, table["bin"])
-        tables[name] = {**table, "row": row}
+        tables[name] = {**table, "row": bins.positions.rows(table)}
     base = next(iter(tables.values()))
     place = np.arange(len(bins.score))
     if by_size:

@@ -357,12 +357,5 @@ def _some_items(
     cells = stats.table(outcome.margins[0])
     row = rng.choice(len(cells["n"]), number, p=cells["n"] / cells["n"].sum())
     sampled = {name: values[row] for name, values in cells.items()}
-    group = sampled["group"] if stats.groups else np.zeros(number, dtype=np.int64)
-    bins = bin_scores_of(curves, stats)
-    columns: dict[str, Any] = {
-        "score": bins.score[bins.positions.place(group, sampled["bin"])],
-        outcome.size: outcome.mean_size(sampled),
-    }
-    if curves.groups:
-        columns["group"] = np.array(stats.groups, dtype=object)[group]
-    return columns
+    size = {outcome.size: outcome.mean_size(sampled)}
+    return bin_scores_of(curves, stats).columns(sampled) | size

@@ -233,12 +233,15 @@ class _Scoring:
                 )
         return folder
 
+    @property
+    def _extends(self) -> bool:
+        """True if the user's own table gets the new columns, so that only some are read."""
+        return not self.out and sources.kind_of(self.items.source) not in _COPIED
+
     def _table(self, hold: bool = True) -> Any:
         """Ibis table or `Rows` of the items, with all columns if they are copied."""
-        source = self.items.source
-        if not self.out and sources.kind_of(source) not in _COPIED:
-            return sources.opened(source, self.items.roles.columns)
-        return sources.opened(source, None, hold)
+        columns = self.items.roles.columns if self._extends else None
+        return sources.opened(self.items.source, columns, hold)
 
     def _checked_table(self, hold: bool = True) -> Any:
         """The table, after a check of its columns and of the new names."""
@@ -247,12 +250,8 @@ class _Scoring:
         sources.chosen(table.columns, self.items.roles.columns)  # refuses missing ones
         with sources.readable(source):
             check_types(self.items, table)
-        column_names = set(table.columns)
-        if (
-            not self.out and sources.kind_of(source) not in _COPIED
-        ):  # some alone are opened
-            column_names.update(sources.column_names(source))
-        if clash := [name for name in self.names if name in column_names]:
+        taken = sources.column_names(source) if self._extends else table.columns
+        if clash := [name for name in self.names if name in taken]:
             remedy = "rename or drop them, or ask for other quantiles"
             columns = ", ".join(map(repr, clash))
             raise ItemsError(f"the table already has the columns {columns}: {remedy}")
@@ -308,20 +307,22 @@ class _Scoring:
         """Each source with the file for its posteriors, which must not be a file of items."""
         source = self.items.source
         target = Path(self.out)
-        refusal = ""
         paths = sources.paths_of(source) if sources.kind_of(source) == "files" else []
-        files = [
-            (path, target / _ENDINGS.sub("", os.path.basename(path))) for path in paths
-        ]
-        files = [(path, file.with_name(f"{file.name}.parquet")) for path, file in files]
-        if not is_folder(self.out):
+        refusal = ""
+        if is_folder(self.out):
+            stems = [_ENDINGS.sub("", os.path.basename(path)) for path in paths]
+            targets = [target / f"{stem}.parquet" for stem in stems]
+            files = list(zip(paths, targets, strict=True))
+            if not paths:
+                refusal = (
+                    " is a folder, and the items are not files: name a file *.parquet"
+                )
+        else:
             files = [(source, target)]
             if target.suffix not in (".parquet", ".pq"):
                 refusal = " must be named *.parquet, or be a folder (end with a slash)"
             elif not target.parent.is_dir():
                 refusal = f": there is no folder {str(target.parent)!r}, make it first"
-        elif not paths:
-            refusal = " is a folder, and the items are not files: name a file *.parquet"
         if refusal:
             raise ItemsError(f"out={self.out!r}{refusal}")
         real_paths = {os.path.realpath(path) for path in paths}

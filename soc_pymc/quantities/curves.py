@@ -180,7 +180,7 @@ def variance_reduction(
         before = posterior.curve_variables(rows)["variance"]
         return [after, before[:, inverse]]
 
-    options = {"weight": weight, "bins": bins, "prob": prob, "progress": progress}
+    options = _Options(weight, bins, prob, progress)
     what = "E Var(theta | t, y) / E Var(theta | t)"
     return _ratio_by_bin(posterior, items, options, what, "ratio", terms)
 
@@ -241,29 +241,41 @@ def shrinkage(
         response = posterior.outcome.response(size, mean, variance)
         return [1.0 - response, np.ones((1, len(point)))]
 
-    options = {"weight": weight, "bins": bins, "prob": prob, "progress": progress}
+    options = _Options(weight, bins, prob, progress)
     return _ratio_by_bin(
         posterior, items, options, "share of the prior", "share", terms
     )
 
 
+@dataclass(frozen=True)
+class _Options:
+    """What means are over, number of bins, probability of intervals, and progress."""
+
+    weight: str
+    bins: int
+    prob: float
+    progress: bool | None
+
+    def __post_init__(self) -> None:
+        OneOf("items", "exposure")(self.weight, "weight")
+        rules.Whole(1, 1 << 31)(self.bins, "bins")
+        PROBABILITY(self.prob, "prob")
+
+
 def _ratio_by_bin(
     posterior: Posterior,
     data: Items | Statistics,
-    options: Mapping[str, Any],
+    options: _Options,
     what: str,
     name: str,
     terms: Callable[[Columns, Ints], list[Floats]],
 ) -> Result:
     """Return the ratio of weighted sums of two `terms`, of all items and by bin."""
     ITEMS_OR_STATISTICS(data, "items")
-    OneOf("items", "exposure")(options["weight"], "weight")
-    rules.Whole(1, 1 << 31)(options["bins"], "bins")
-    PROBABILITY(options["prob"], "prob")
     curves = posterior.curves
     outcome = posterior.outcome
     mixed = posterior.prior.gridded
-    by_size = options["weight"] == "exposure"
+    by_size = options.weight == "exposure"
     if by_size and not outcome.sizes_add:
         raise FitError(
             f"items with {outcome.words.outcomes} have no exposure: give weight='items'"
@@ -273,7 +285,7 @@ def _ratio_by_bin(
     if mixed:
         stats.cells("joint")  # raises where there are none
     table = stats.table("joint" if mixed else outcome.margins[0])
-    place = support.bins.place(table["group"] * bool(curves.groups), table["bin"])
+    place = support.bins.rows(table)
     point = (2 * place[:, None] + np.arange(2)).ravel()
     if by_size:
         y, size, weights = outcome.exposure_means(table)
@@ -288,7 +300,7 @@ def _ratio_by_bin(
         **select(support.columns, point),
     }
     number_of_bin = np.repeat(support.bins.bin, 2).astype(float)
-    bin_of = equal_parts(number_of_bin, options["bins"], support.items)
+    bin_of = equal_parts(number_of_bin, options.bins, support.items)
     n = np.bincount(bin_of, support.items)
     score = np.bincount(bin_of, support.items * support.columns["score"]) / n
 
@@ -296,16 +308,14 @@ def _ratio_by_bin(
         return terms(select(columns, part), point[part])
 
     target = bin_of[point]
-    above, below = summed(
-        curves, weights, target, len(score), values, options["progress"]
-    )
+    above, below = summed(curves, weights, target, len(score), values, options.progress)
     overall = above.sum(axis=1) / below.sum(axis=1)
     by_bin = above / below
     where = [ALL, *(f"score {t:.4g}" for t in score)]
     number = np.round(n).astype(np.int64)
     draws = np.column_stack([overall, by_bin])
     items = [number.sum(), *number]
-    rows = estimates(what, where, draws, options["prob"], n=items)
+    rows = estimates(what, where, draws, options.prob, n=items)
     coords = {"score": ("bin", score), "n_items": ("bin", number)}
     ratios = by_draw(curves, {name: overall, f"{name}_by_bin": by_bin}, **coords)
     return Result(result_table(rows), ratios, (), what)
@@ -479,7 +489,8 @@ def _bins_of_fit(curves: Curves) -> BinPositions:
     n, score, sd, low, high = (curves.bins[name].to_numpy() for name in names)
     number = np.arange(len(n))
     position = scale.position(score)
-    return BinPositions(np.zeros_like(number), number, n, position, sd, low, high)
+    pooled = np.zeros_like(number)
+    return BinPositions(False, pooled, number, n, position, sd, low, high)
 
 
 def statistics_of(
