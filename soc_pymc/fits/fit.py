@@ -231,21 +231,19 @@ class Fit:
 
 
 def _fit_rows(fit: Fit) -> Rows:
-    sizes = fit.data["posterior"].sizes
-    chains = f" in {sizes['chain']} chains" if sizes["chain"] > 1 else ""
-    bins = fit.data["constant_data"].to_dataset()
+    chains, _ = fit.curves.shape
+    in_chains = f" in {chains} chains" if chains > 1 else ""
+    bins = fit.curves.bins
     items = f"{int(bins['n_items'].sum()):,} in {bins.sizes['bin']:,} bins"
     table = fit.selection
-    chosen = (
-        []
-        if table is None
-        else [("chosen", table.loc[table["chosen"], "reason"].item())]
-    )
+    chosen: Rows = []
+    if table is not None:
+        chosen = [("chosen", table.loc[table["chosen"], "reason"].item())]
     return [
         ("prior", short(fit.prior)),
         *chosen,
         ("method", short(fit.method)),
-        ("draws", f"{sizes['chain'] * sizes['draw']:,}{chains}"),
+        ("draws", f"{fit.curves.number:,}{in_chains}"),
         ("items", items),
         ("scores", score_range(bins) if fit.curves.roles.has_score else "none"),
         *groups_row(fit.groups),
