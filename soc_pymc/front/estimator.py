@@ -68,8 +68,10 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
     Attributes
     ----------
-    fit_, statistics_ : Fit, Statistics
-        The fit, for all other functions of the package, and the statistics of the fitted items.
+    fit_ : Fit
+        The fit, for all other functions of the package.
+    statistics_ : Statistics
+        The statistics of the fitted items.
 
     Notes
     -----

@@ -51,6 +51,7 @@ def test_every_parameter_has_an_entry_with_its_type(path):
         parameters = {}  # a result, which users do not make
     entries = dict(head.partition(" : ")[::2] for head in sections.get("Parameters", ()))
     assert sorted(entries) == sorted(parameters)
+    assert all(" : " in head for head in sections.get("Attributes", ()))
     for name, parameter in parameters.items():
         assert entries[name], name
         if ARRAY.search(entries[name]) or ARRAY.match(str(parameter.annotation)):
