@@ -82,7 +82,7 @@ class BinWeights(ComponentWeights):
         """Variables of `calibration_curves`, each (1, n)."""
         (weight,) = self.by_draw(columns, np.zeros(1, dtype=int))
         nodes = (values.T for values in (weight, *self.parameters(columns)))
-        (mean, within, between), *_ = moments(self._family, *nodes, ARRAYS)
+        (mean, within, between), *_ = moments(self._family, nodes, ARRAYS)
         variables = moment_variables(mean[None], (within + between)[None], {})
         if self._family.outcome.positive:
             variables["log_mean"] = np.log(mean)[None]
