@@ -10,7 +10,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,10 +50,14 @@ ARRAYS = SimpleNamespace(
     most=lambda value: value.max(axis=0), interp=np.interp,
     bin=lambda cuts, value: np.searchsorted(cuts, value, side="right"),
     take=lambda index, *columns: [column[index] for column in columns])  # fmt: skip
-# arrays (n,), or None
-Items = namedtuple("Items", "score outcome size prior_size group")
-# by `nodes_given`
-Posteriors = namedtuple("Posteriors", "weight a b zero averages flagged ways")
+Observed = namedtuple("Observed", "score outcome size prior_size group")
+"""Items: arrays (n,), or None."""
+Place = namedtuple("Place", "x w outcome size")
+"""Items in their cells: places along score and size, outcomes and their sizes, (n,)."""
+Mixture = namedtuple("Mixture", "weight a b averages zero")
+"""Theta of items: weights and parameters (members, n), their moments, and P(theta = 0) or None."""
+Posteriors = namedtuple("Posteriors", "weight a b averages zero flagged ways")
+"""A `Mixture` by `nodes_given`, with flags of items and how a mixture's weights vary."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -368,7 +372,7 @@ class NormalFormulas(Formulas):
         return (abs(y) < math.inf) & (n > 0) & (n < math.inf)
 
 
-FAMILIES: Mapping[str, Formulas] = {
+CONJUGATES: Mapping[str, Formulas] = {
     "Gamma": GammaFormulas(),
     "Beta": BetaFormulas(),
     "Normal": NormalFormulas(),
@@ -489,7 +493,7 @@ def score(
     """
     table = table if isinstance(table, PriorTable) else load(table)
     meta = table.meta
-    family = FAMILIES[table.meta["family"]]
+    family = CONJUGATES[table.meta["family"]]
     score = meta["score"] if score is None else score
     if score is None:
         raise ValueError("the fit's items have a score: give score= of each")
@@ -508,44 +512,40 @@ def score(
         )
     labels = None
     if meta["groups"]:
-        labels = np.array(
-            [*map(str, np.atleast_1d(np.array(group, dtype=object)))], dtype=object
-        )
+        texts = map(str, np.atleast_1d(np.array(group, dtype=object)))
+        labels = np.array([*texts], dtype=object)
         if len(labels) != len(t):
             raise ValueError(
                 f"{len(labels)} groups for {len(t)} scores: give group= of each"
             )
         if unknown := sorted(set(labels) - set(meta["groups"])):
             raise ValueError(f"group {unknown[0]!r} is not one of the table's")
-    rows, flagged = posterior_rows(table, Items(t, y, n, prior_size, labels), quantiles)
+    items = Observed(t, y, n, prior_size, labels)
+    rows, flagged = posterior_summaries(table, items, quantiles)
     names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, quantiles)]
     names += ["p_zero"] * meta["zero"] + ["flagged"]
     columns = dict(zip(names, [*rows, flagged], strict=True))
-    return (
-        columns
-        if any(v.ndim for v in arrays)
-        else {k: v[0].item() for k, v in columns.items()}
-    )
+    if any(values.ndim for values in arrays):
+        return columns
+    return {name: values[0].item() for name, values in columns.items()}
 
 
-def posterior_rows(
-    table: PriorTable, items: Items, probs: Sequence[float]
+def posterior_summaries(
+    table: PriorTable, items: Observed, probs: Sequence[float]
 ) -> tuple[Any, Any]:
-    """Rows of `mixture_rows`, and flags of items."""
+    """Rows of `mixture_summaries`, and flags of items."""
     out = np.full((3 + len(probs) + table.meta["zero"], len(items.score)), np.nan)
     flagged = np.ones(len(items.score), dtype=bool)
-    family = FAMILIES[table.meta["family"]]
+    family = CONJUGATES[table.meta["family"]]
     with np.errstate(all="ignore"):  # what cannot be computed is NaN, and flagged
-        for part, (weight, a, b, zero, averages, flags, _) in posterior_nodes(
-            table, items
-        ):
-            out[:, part] = mixture_rows(family, weight, a, b, averages, probs, zero)
-            flagged[part] = flags
+        for part, theta in posterior_nodes(table, items):
+            out[:, part] = mixture_summaries(family, theta, probs)
+            flagged[part] = theta.flagged
     return out, flagged | ~np.isfinite(out).all(axis=0)
 
 
 def posterior_nodes(
-    table: PriorTable, items: Items
+    table: PriorTable, items: Observed
 ) -> Iterator[tuple[Any, Posteriors]]:
     """Indices of items and their nodes given the outcomes, in parts of any order."""
     meta, (t, y, n, *_) = table.meta, items
@@ -572,14 +572,11 @@ def posterior_nodes(
         for part in (alike[i : i + step] for i in range(0, len(alike), step)):
             rows = begin[cell[part]] + np.arange(number[part[0]])[:, None]
             node = {name: values.take(rows) for name, values in columns.items()}
-            node["is_zero"] = (
-                node["node"] == len(rows) - 1
-            )  # under a mixture with zeros
+            is_last = node["node"] == len(rows) - 1
+            node["is_zero"] = is_last  # under a mixture with zeros
             node["wide"] = node["wide"][0]
-            yield (
-                part,
-                nodes_given(meta, node, x[part], w[part], y[part], n[part], ARRAYS),
-            )
+            given = Place(x[part], w[part], y[part], n[part])
+            yield part, nodes_given(meta, node, given, ARRAYS)
 
 
 def places(
@@ -592,24 +589,22 @@ def places(
     sizes = meta["sizes"]
     for k, value in enumerate(meta["atoms"], 1):
         atom = xp.where(t == xp.exact(value), k, atom)
-    u = position = xp.keep(
-        xp.where(atom > 0, 0.5, t)
-    )  # an atom need not have a position
+    # an atom need not have a position
+    u = position = xp.keep(xp.where(atom > 0, 0.5, t))
     if axis["scale"] == "rank":  # known at some scores, and straight between them
         u = xp.interp(position, axis["score"], axis["rank"])
         ends = (0.0, 1.0)
     elif axis["scale"] != "linear":
-        u = xp.log(position) - (
-            xp.log(1.0 - position) if axis["scale"] == "logit" else 0.0
-        )
+        u = xp.log(position)
+        if axis["scale"] == "logit":
+            u = u - xp.log(1.0 - position)
     cell, x = _within(meta["score_edges"], position, meta["edges"], u, xp)
     cell = xp.where(atom > 0, len(meta["edges"]) - 2 + atom, cell)
     x = xp.where(atom > 0, 0.0, xp.clip(x, *ends))
     if not sizes:
         return cell, x, 0.0 * x
-    column, w = _within(
-        meta["size_edges"], size, sizes, xp.log(xp.high(size, 1e-300)), xp
-    )
+    log_size = xp.log(xp.high(size, 1e-300))
+    column, w = _within(meta["size_edges"], size, sizes, log_size, xp)
     return cell * (len(sizes) - 1) + column, x, xp.clip(w, 0.0, 1.0)
 
 
@@ -621,9 +616,8 @@ def _within(
     xp: Functions,
 ) -> Pair:
     """Cells of values between cuts, the outer ones without end, and places from 0 to 1 there."""
-    cell = xp.bin(
-        np.array(cuts[1:-1]), values
-    )  # there all engines agree to the last digit
+    # at cuts all engines agree to the last digit
+    cell = xp.bin(np.array(cuts[1:-1]), values)
     low, width = xp.take(cell, np.array(edges[:-1]), np.diff(edges))
     return cell, xp.keep((u - low) / width)
 
@@ -631,17 +625,15 @@ def _within(
 def nodes_given(
     meta: Mapping[str, Any],
     node: Mapping[str, Numbers],
-    x: Numbers,
-    w: Numbers,
-    y: Numbers,
-    n: Numbers,
+    place: Place,
     xp: Functions,
 ) -> Posteriors:
     """Weights and parameters (nodes, n) given outcomes; P(theta = 0), moments and flags (n,).
 
     And the ways (nodes, n) in which a mixture's weights vary before the outcomes.
     """
-    family = FAMILIES[meta["family"]]
+    x, w, y, n = place
+    family = CONJUGATES[meta["family"]]
     sums = list[Any]()
     ways = [values for name, values in node.items() if name.startswith("way_")]
     powers = {f"{i}{j}": math.prod([x] * i + [w] * j) for i, j in meta["terms"]}
@@ -659,7 +651,7 @@ def nodes_given(
         sums.append(xp.where(node["is_zero"], weight, 0.0))
         weight = xp.keep(xp.where(node["is_zero"], 0.0, weight))
     a, b = map(xp.keep, family.update(a, b, y, n))
-    averages, total, *sums = moments(family, weight, a, b, xp, *sums)
+    averages, total, *sums = moments(family, (weight, a, b), xp, *sums)
     close = (
         sums[0] <= MOST_MOVED
         if meta["mixture"]
@@ -667,7 +659,8 @@ def nodes_given(
     )
     zero = sums[1] / (sums[1] + total) if meta["zero"] else None
     flagged = ~close | (node["wide"] > 0) | (x < 0.0) | (x > 1.0)
-    return Posteriors(weight / total, a, b, zero, averages, flagged, ways)
+    mixture = Mixture(weight / total, a, b, averages, zero)
+    return Posteriors(*mixture, flagged, ways)
 
 
 def _reweighted(
@@ -688,14 +681,10 @@ def _reweighted(
 
 
 def moments(
-    family: Formulas,
-    weight: Numbers,
-    a: Numbers,
-    b: Numbers,
-    xp: Functions,
-    *further: Numbers,
+    family: Formulas, members: Iterable[Numbers], xp: Functions, *further: Numbers
 ) -> tuple[Any, ...]:
     """Means and variances within and between members; sums of the weights and further values."""
+    weight, a, b = members
     means = xp.keep(family.mean(a, b))
     total, mean, *sums = xp.total(weight, weight * means, *further)
     total = xp.keep(xp.high(total, 1e-290))
@@ -710,17 +699,14 @@ def with_zeros(mean: Numbers, variance: Numbers, zero: Numbers) -> Pair:
     return (1.0 - zero) * mean, (1.0 - zero) * (variance + zero * mean * mean)
 
 
-def mixture_rows(
+def mixture_summaries(
     family: Formulas,
-    weight: Numbers,
-    a: Numbers,
-    b: Numbers,
-    averages: Sequence[Numbers],
+    theta: Mixture | Posteriors,
     probs: Sequence[float],
-    zero: Numbers = None,
     laws: Sequence[Law] = (),
 ) -> Numbers:
     """Rows of mean, sd, variance and quantiles of mixtures, and P(theta = 0) if given."""
+    weight, a, b, averages, zero, *_ = theta
     mean = averages[0]
     variance = averages[1] + averages[2]
     total_mean, total = with_zeros(mean, variance, 0.0 if zero is None else zero)
@@ -740,7 +726,8 @@ def mixture_rows(
         for law, every in stages:
             ends = np.full((2, len(t)), [[-family.end], [family.end]])
             share = weight[::every] / weight[::every].sum(axis=0)
-            root = _solved(law, share, a[::every], b[::every], (goal, unit, t, *ends))
+            members = share, a[::every], b[::every]
+            root = _solved(law, members, (goal, unit, t, *ends))
             t = np.where(np.isnan(root), t, root)
         out.append(np.where(at_zero, 0.0, family.theta(root, ARRAYS)))
     return np.array(out if zero is None else [*out, zero])
@@ -766,23 +753,15 @@ def start(
     t = xp.keep(xp.clip(middle + sd * goal / 1.702, -family.end, family.end))
     p, density = family.law(a, b, t, xp)
     t = xp.clip(t + newton(goal, p, density, sd, xp)[1], -family.end, family.end)
-    return (
-        goal,
-        t,
-        xp.low(sd, 0.1 * family.end),
-        (level >= under) & (level < under + zero),
-    )
+    at_zero = (level >= under) & (level < under + zero)
+    return goal, t, xp.low(sd, 0.1 * family.end), at_zero
 
 
 def _solved(
-    law: Law,
-    weight: Numbers,
-    a: Numbers,
-    b: Numbers,
-    state: Sequence[Numbers],
-    steps: int = 200,
+    law: Law, members: Sequence[Numbers], state: Sequence[Numbers], steps: int = 200
 ) -> Numbers:
     """Places where mixtures have levels, from `state`: logits, sds, first guesses and bounds."""
+    weight, a, b = members
     goal, unit, t, low, high = state
     p, density = ((weight * v).sum(axis=0) for v in law(a, b, t, ARRAYS))
     gap, step = newton(goal, p, density, unit, ARRAYS)
@@ -790,12 +769,11 @@ def _solved(
     high = np.where(gap > 0, high, t)
     step = np.clip(step, 0.7 * (low - t), 0.7 * (high - t))
     t = t + step
-    if (
-        todo := ~((np.abs(gap) < CLOSE) | (np.abs(step) < _ROUNDING * np.abs(t)))
-    ).any():
-        weight, a, b = (v[:, todo] for v in (weight, a, b))
+    todo = ~((np.abs(gap) < CLOSE) | (np.abs(step) < _ROUNDING * np.abs(t)))
+    if todo.any():
+        members = [v[:, todo] for v in members]
         state = [v[todo] for v in (goal, unit, t, low, high)]
-        t[todo] = _solved(law, weight, a, b, state, steps - 1) if steps else np.nan
+        t[todo] = _solved(law, members, state, steps - 1) if steps else np.nan
     return t
 
 

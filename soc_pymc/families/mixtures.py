@@ -357,7 +357,7 @@ class WeightForms:
         """Forms of the family with these `arrays`."""
         return WeightForms(family, CurveBounds(*bounds), *arrays)
 
-    def rows(self, part: slice | Ints) -> "WeightForms":
+    def subset(self, part: slice | Ints) -> "WeightForms":
         """Forms at some of the scores."""
         bounds, base, tilts, functions, *moments = self.arrays
         rows = bounds[:, part], base[:, part], tilts[part], functions
@@ -470,7 +470,7 @@ def solved(
     step = max(1, _AT_ONCE // (bounded.shape[2] * forms.mean.shape[1]))
     for begin in range(0, len(bounded), step):
         part = slice(begin, min(begin + step, len(bounded)))
-        yield part, _solved(bounded[part], tilt[:, part], forms.rows(part), slopes)
+        yield part, _solved(bounded[part], tilt[:, part], forms.subset(part), slopes)
 
 
 @np.errstate(all="ignore")
@@ -494,7 +494,9 @@ def _solved(bounded: Floats, tilt: Floats, forms: WeightForms, slopes: bool) -> 
     weights = _newton(bounded, tilt, forms, slopes)
     row, draw = np.nonzero(~(weights.error <= ROUGH))
     if len(row):
-        others = _along_line(bounded[row, :, draw][..., None], forms.rows(row), slopes)
+        others = _along_line(
+            bounded[row, :, draw][..., None], forms.subset(row), slopes
+        )
         weights.replace(row, draw, others)
     return weights
 
@@ -541,7 +543,7 @@ def _along_line(bounded: Floats, forms: WeightForms, slopes: bool) -> Weights:
     while len(rows := np.flatnonzero((reached < 1.0) & (step >= _SHORTEST))):
         share = np.minimum(reached[rows] + step[rows], 1.0)
         points = begin[rows] + share[..., None] * (bounded - begin)[rows]
-        tried = _newton(points, tilt[:, rows], forms.rows(rows), slopes=False)
+        tried = _newton(points, tilt[:, rows], forms.subset(rows), slopes=False)
         met = tried.error <= ROUGH
         tilt[:, rows] = np.where(met, tried.tilt, tilt[:, rows])
         reached[rows] = np.where(met, share, reached[rows])

@@ -38,17 +38,19 @@ class Status:
 
     Attributes
     ----------
-    converged
+    converged : bool
         True if the fit can be trusted: the optimiser or sampler passed its test, and for VI the
         Pareto k of the approximation is at most 0.7.
-    reason
+    reason : str
         One sentence with the reason, and the remedy if it did not converge.
-    pareto_k, ess_fraction
-        For VI, Pareto shape of the importance weights of the approximation (Yao et al. 2018), and
-        their effective sample over their number: below 0.95 draws are resampled by the weights.
-    seconds
+    pareto_k : float or None
+        For VI, Pareto shape of the importance weights of the approximation (Yao et al. 2018).
+    ess_fraction : float or None
+        For VI, their effective sample over their number: below 0.95 draws are resampled by the
+        weights.
+    seconds : float
         Elapsed time of the fit.
-    mc_error
+    mc_error : float or None
         For NUTS, largest Monte Carlo standard error of posterior means, in posterior sd, if known.
 
     Examples
@@ -75,7 +77,7 @@ class Fit:
 
     Attributes
     ----------
-    data
+    data : xarray.DataTree
         `xarray.DataTree` in ArviZ's groups, in which an observation is a bin. ``posterior`` holds
         ``log_mean`` (chain, draw, mean_knot) and ``log_cv2`` (chain, draw, variance_knot), the
         curves at their knots (``mean`` and ``log_variance`` for Normal priors), those of terms
@@ -83,9 +85,13 @@ class Fit:
         and the model's variables; ``constant_data`` the bins. What takes long is computed when it
         is first read, and kept: a changed tree needs a new fit, ``dataclasses.replace(fit,
         data=...)``.
-    prior, method, status
-        The configurations, and the `Status`.
-    selection
+    prior : Gamma, Normal, Beta or a mixture of them
+        The prior that was fitted.
+    method : VI, NUTS or FiveSteps
+        The method that found it.
+    status : Status
+        How far it can be trusted.
+    selection : pandas.DataFrame or None
         Of ``soc.fit(stats, prior="auto")``, the priors from the simplest on: columns ``prior``,
         ``elpd``, ``elpd_diff``, ``dse`` and ``trust`` as in `compare`, ``chosen`` and ``reason``.
         Else None.

@@ -31,12 +31,12 @@ _Pair = tuple[Floats, Floats]
 _Summary = Callable[[Floats, Callable[[], Any], Floats, Sequence[Floats]], Floats]
 
 
-def table_items(curves: Curves, columns: Columns) -> prior_table.Items:
+def table_items(curves: Curves, columns: Columns) -> prior_table.Observed:
     """Items as the prior table takes them."""
     size = None if curves.prior.exposure is None else columns[curves.outcome.size]
     group = columns["group"].astype(object) if curves.groups else None
     outcomes = own_outcomes(curves.outcome, columns)
-    return prior_table.Items(columns["score"], *outcomes, size, group)
+    return prior_table.Observed(columns["score"], *outcomes, size, group)
 
 
 # --- scores --------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def _by_draws(
 def _by_table(posterior: Posterior, probs: Sequence[float], columns: Columns) -> Floats:
     """Rows by the table, and of flagged items over all draws; many alike share a mesh."""
     curves = posterior.curves
-    rows, flagged = prior_table.posterior_rows(
+    rows, flagged = prior_table.posterior_summaries(
         table_of(curves), table_items(curves, columns), probs
     )
     by_draws = np.flatnonzero(flagged)

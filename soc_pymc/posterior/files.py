@@ -14,7 +14,7 @@ from .._lib.files import replacing
 from .._lib.threads import one_blas_thread
 from ..fits.curves import Curves
 from ..fits.fit import FIT, Fit
-from ..prior_table import PriorTable, by_group, checksum, posterior_rows
+from ..prior_table import PriorTable, by_group, checksum, posterior_summaries
 from .averages import scorer, table_items
 from .predictive import posterior_under
 from .prior_build import Nodes, digest_of, table_of
@@ -158,7 +158,7 @@ def _errors(curves: Curves, table: PriorTable) -> dict[str, float]:
         rng.integers(len(drawn), size=_PROBES), np.arange(_PROBES)
     ]
     exact = scorer(posterior, _LEVELS, "all")(columns)
-    rows, flagged = posterior_rows(table, table_items(curves, columns), _LEVELS)
+    rows, flagged = posterior_summaries(table, table_items(curves, columns), _LEVELS)
     errors = {
         name: np.abs(rows[k] - exact[k])[~flagged] / exact[1][~flagged]
         for k, name in ((0, "mean"), (1, "sd"), (3, "lower"), (4, "upper"))
