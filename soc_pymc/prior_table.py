@@ -10,7 +10,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,10 +50,14 @@ ARRAYS = SimpleNamespace(
     most=lambda value: value.max(axis=0), interp=np.interp,
     bin=lambda cuts, value: np.searchsorted(cuts, value, side="right"),
     take=lambda index, *columns: [column[index] for column in columns])  # fmt: skip
-# arrays (n,), or None
-Items = namedtuple("Items", "score outcome size prior_size group")
-# by `nodes_given`
-Posteriors = namedtuple("Posteriors", "weight a b zero averages flagged ways")
+Observed = namedtuple("Observed", "score outcome size prior_size group")
+"""Items: arrays (n,), or None."""
+Place = namedtuple("Place", "x w outcome size")
+"""Items in their cells: places along score and size, outcomes and their sizes, (n,)."""
+Mixture = namedtuple("Mixture", "weight a b averages zero")
+"""Theta of items: weights and parameters (members, n), their moments, and P(theta = 0) or None."""
+Posteriors = namedtuple("Posteriors", "weight a b averages zero flagged ways")
+"""A `Mixture` by `nodes_given`, with flags of items and how a mixture's weights vary."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -368,7 +372,7 @@ class NormalFormulas(Formulas):
         return (abs(y) < math.inf) & (n > 0) & (n < math.inf)
 
 
-FAMILIES: Mapping[str, Formulas] = {
+CONJUGATES: Mapping[str, Formulas] = {
     "Gamma": GammaFormulas(),
     "Beta": BetaFormulas(),
     "Normal": NormalFormulas(),
@@ -489,7 +493,7 @@ def score(
     """
     table = table if isinstance(table, PriorTable) else load(table)
     meta = table.meta
-    family = FAMILIES[table.meta["family"]]
+    family = CONJUGATES[table.meta["family"]]
     score = meta["score"] if score is None else score
     if score is None:
         raise ValueError("the fit's items have a score: give score= of each")
@@ -516,7 +520,7 @@ def score(
             )
         if unknown := sorted(set(labels) - set(meta["groups"])):
             raise ValueError(f"group {unknown[0]!r} is not one of the table's")
-    items = Items(t, y, n, prior_size, labels)
+    items = Observed(t, y, n, prior_size, labels)
     rows, flagged = posterior_summaries(table, items, quantiles)
     names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, quantiles)]
     names += ["p_zero"] * meta["zero"] + ["flagged"]
@@ -527,22 +531,21 @@ def score(
 
 
 def posterior_summaries(
-    table: PriorTable, items: Items, probs: Sequence[float]
+    table: PriorTable, items: Observed, probs: Sequence[float]
 ) -> tuple[Any, Any]:
     """Rows of `mixture_summaries`, and flags of items."""
     out = np.full((3 + len(probs) + table.meta["zero"], len(items.score)), np.nan)
     flagged = np.ones(len(items.score), dtype=bool)
-    family = FAMILIES[table.meta["family"]]
+    family = CONJUGATES[table.meta["family"]]
     with np.errstate(all="ignore"):  # what cannot be computed is NaN, and flagged
         for part, theta in posterior_nodes(table, items):
-            members = theta.weight, theta.a, theta.b, theta.averages
-            out[:, part] = mixture_summaries(family, *members, probs, theta.zero)
+            out[:, part] = mixture_summaries(family, theta, probs)
             flagged[part] = theta.flagged
     return out, flagged | ~np.isfinite(out).all(axis=0)
 
 
 def posterior_nodes(
-    table: PriorTable, items: Items
+    table: PriorTable, items: Observed
 ) -> Iterator[tuple[Any, Posteriors]]:
     """Indices of items and their nodes given the outcomes, in parts of any order."""
     meta, (t, y, n, *_) = table.meta, items
@@ -569,14 +572,11 @@ def posterior_nodes(
         for part in (alike[i : i + step] for i in range(0, len(alike), step)):
             rows = begin[cell[part]] + np.arange(number[part[0]])[:, None]
             node = {name: values.take(rows) for name, values in columns.items()}
-            node["is_zero"] = (
-                node["node"] == len(rows) - 1
-            )  # under a mixture with zeros
+            is_last = node["node"] == len(rows) - 1
+            node["is_zero"] = is_last  # under a mixture with zeros
             node["wide"] = node["wide"][0]
-            yield (
-                part,
-                nodes_given(meta, node, x[part], w[part], y[part], n[part], ARRAYS),
-            )
+            given = Place(x[part], w[part], y[part], n[part])
+            yield part, nodes_given(meta, node, given, ARRAYS)
 
 
 def places(
@@ -625,17 +625,15 @@ def _within(
 def nodes_given(
     meta: Mapping[str, Any],
     node: Mapping[str, Numbers],
-    x: Numbers,
-    w: Numbers,
-    y: Numbers,
-    n: Numbers,
+    place: Place,
     xp: Functions,
 ) -> Posteriors:
     """Weights and parameters (nodes, n) given outcomes; P(theta = 0), moments and flags (n,).
 
     And the ways (nodes, n) in which a mixture's weights vary before the outcomes.
     """
-    family = FAMILIES[meta["family"]]
+    x, w, y, n = place
+    family = CONJUGATES[meta["family"]]
     sums = list[Any]()
     ways = [values for name, values in node.items() if name.startswith("way_")]
     powers = {f"{i}{j}": math.prod([x] * i + [w] * j) for i, j in meta["terms"]}
@@ -653,7 +651,7 @@ def nodes_given(
         sums.append(xp.where(node["is_zero"], weight, 0.0))
         weight = xp.keep(xp.where(node["is_zero"], 0.0, weight))
     a, b = map(xp.keep, family.update(a, b, y, n))
-    averages, total, *sums = moments(family, weight, a, b, xp, *sums)
+    averages, total, *sums = moments(family, (weight, a, b), xp, *sums)
     close = (
         sums[0] <= MOST_MOVED
         if meta["mixture"]
@@ -661,7 +659,8 @@ def nodes_given(
     )
     zero = sums[1] / (sums[1] + total) if meta["zero"] else None
     flagged = ~close | (node["wide"] > 0) | (x < 0.0) | (x > 1.0)
-    return Posteriors(weight / total, a, b, zero, averages, flagged, ways)
+    mixture = Mixture(weight / total, a, b, averages, zero)
+    return Posteriors(*mixture, flagged, ways)
 
 
 def _reweighted(
@@ -682,14 +681,10 @@ def _reweighted(
 
 
 def moments(
-    family: Formulas,
-    weight: Numbers,
-    a: Numbers,
-    b: Numbers,
-    xp: Functions,
-    *further: Numbers,
+    family: Formulas, members: Iterable[Numbers], xp: Functions, *further: Numbers
 ) -> tuple[Any, ...]:
     """Means and variances within and between members; sums of the weights and further values."""
+    weight, a, b = members
     means = xp.keep(family.mean(a, b))
     total, mean, *sums = xp.total(weight, weight * means, *further)
     total = xp.keep(xp.high(total, 1e-290))
@@ -706,15 +701,12 @@ def with_zeros(mean: Numbers, variance: Numbers, zero: Numbers) -> Pair:
 
 def mixture_summaries(
     family: Formulas,
-    weight: Numbers,
-    a: Numbers,
-    b: Numbers,
-    averages: Sequence[Numbers],
+    theta: Mixture | Posteriors,
     probs: Sequence[float],
-    zero: Numbers = None,
     laws: Sequence[Law] = (),
 ) -> Numbers:
     """Rows of mean, sd, variance and quantiles of mixtures, and P(theta = 0) if given."""
+    weight, a, b, averages, zero, *_ = theta
     mean = averages[0]
     variance = averages[1] + averages[2]
     total_mean, total = with_zeros(mean, variance, 0.0 if zero is None else zero)
@@ -734,7 +726,8 @@ def mixture_summaries(
         for law, every in stages:
             ends = np.full((2, len(t)), [[-family.end], [family.end]])
             share = weight[::every] / weight[::every].sum(axis=0)
-            root = _solved(law, share, a[::every], b[::every], (goal, unit, t, *ends))
+            members = share, a[::every], b[::every]
+            root = _solved(law, members, (goal, unit, t, *ends))
             t = np.where(np.isnan(root), t, root)
         out.append(np.where(at_zero, 0.0, family.theta(root, ARRAYS)))
     return np.array(out if zero is None else [*out, zero])
@@ -765,14 +758,10 @@ def start(
 
 
 def _solved(
-    law: Law,
-    weight: Numbers,
-    a: Numbers,
-    b: Numbers,
-    state: Sequence[Numbers],
-    steps: int = 200,
+    law: Law, members: Sequence[Numbers], state: Sequence[Numbers], steps: int = 200
 ) -> Numbers:
     """Places where mixtures have levels, from `state`: logits, sds, first guesses and bounds."""
+    weight, a, b = members
     goal, unit, t, low, high = state
     p, density = ((weight * v).sum(axis=0) for v in law(a, b, t, ARRAYS))
     gap, step = newton(goal, p, density, unit, ARRAYS)
@@ -780,12 +769,11 @@ def _solved(
     high = np.where(gap > 0, high, t)
     step = np.clip(step, 0.7 * (low - t), 0.7 * (high - t))
     t = t + step
-    if (
-        todo := ~((np.abs(gap) < CLOSE) | (np.abs(step) < _ROUNDING * np.abs(t)))
-    ).any():
-        weight, a, b = (v[:, todo] for v in (weight, a, b))
+    todo = ~((np.abs(gap) < CLOSE) | (np.abs(step) < _ROUNDING * np.abs(t)))
+    if todo.any():
+        members = [v[:, todo] for v in members]
         state = [v[todo] for v in (goal, unit, t, low, high)]
-        t[todo] = _solved(law, weight, a, b, state, steps - 1) if steps else np.nan
+        t[todo] = _solved(law, members, state, steps - 1) if steps else np.nan
     return t
 
 

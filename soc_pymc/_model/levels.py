@@ -58,6 +58,12 @@ class LevelRows:
             (mean, variance), level, shared, deviations, number, kind, scales
         )
 
+    @property
+    def start(self) -> State:
+        """No deviations, with arbitrary scales."""
+        deviations = np.zeros((self.number, len(self.kind)))
+        return State(deviations, tuple((0.5 * self.scales).tolist()))
+
     def information(self, weight: sparse.sparray) -> "_Information":
         """Information from that of the curves, a sparse matrix (2 rows, 2 rows)."""
         shared = self.shared

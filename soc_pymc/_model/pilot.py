@@ -92,13 +92,9 @@ def find_pilot(stats: Statistics, family: Family, prior: Prior, full: bool) -> P
         check_joint_cells(stats, "a term in exposure")
     labels, groupings = (stats.groups, stats.groupings) if prior.groups else ((), ())
     rows, data = _rows_of_prior(stats, family, prior)
-    integrated = max(groupings, key=lambda grouping: len(grouping.levels), default=None)
-    if (
-        full
-        or prior.gridded
-        or (integrated and len(integrated.levels) < _FEWEST_LEVELS)
-    ):
-        integrated = None
+    integrated = None
+    if not (full or prior.gridded):
+        integrated = _integrated(groupings)
     weak = partial(_weak, data, stats)
     inputs = CurveInputs(family, prior, stats, rows, groupings, integrated, weak)
     curves = make_curve("mean", inputs), make_curve("variance", inputs)
@@ -106,19 +102,16 @@ def find_pilot(stats: Statistics, family: Family, prior: Prior, full: bool) -> P
     start = map(State.starting, target.designs, np.reshape(data.level(), (2, 1)))
     mode = find_mode(target, list(start))
     states = [laplace.state for laplace in mode.laplaces]
-    of_levels = None
+    deviations = None
     if integrated:
         level_rows = LevelRows.of(curves, rows.group)
-        deviations = np.zeros((level_rows.number, len(level_rows.kind)))
-        levels_state = State(deviations, tuple((0.5 * level_rows.scales).tolist()))
         target = LevelTarget(target.designs, data, level_rows)
         # only its slopes count
-        states = find_mode(target, [*states, levels_state], enough=0.1).states
-        of_levels = states[-1].coefficients
+        states = find_mode(target, [*states, level_rows.start], enough=0.1).states
+        deviations = states[-1].coefficients
     # the mode's slope gives the spread of theta by the scores in a bin
-    slope = curve_slopes(
-        curves[0], states[0].coefficients, of_levels, groupings, rows.group
-    )
+    location = states[0].coefficients
+    slope = curve_slopes(curves[0], location, deviations, groupings, rows.group)
     spread = slope**2 * positions(curves[0].axis, rows)[1]
     data = data.with_spread(np.minimum(spread, data.most_spread))
     target = replace(target, data=data)
@@ -133,6 +126,12 @@ def find_pilot(stats: Statistics, family: Family, prior: Prior, full: bool) -> P
         groupings=groupings,
         levels=levels,
     )
+
+
+def _integrated(groupings: Sequence[Grouping]) -> Grouping | None:
+    """The grouping whose levels are integrated out: that with the most, if these are many."""
+    largest = max(groupings, key=lambda grouping: len(grouping.levels), default=None)
+    return largest if largest and len(largest.levels) >= _FEWEST_LEVELS else None
 
 
 def _weak(

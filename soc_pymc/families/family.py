@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from .._lib.arrays import Floats
-from ..prior_table import ARRAYS, Formulas, Law, mixture_summaries, moments
+from ..prior_table import ARRAYS, Formulas, Law, Mixture, mixture_summaries, moments
 from .mixtures import Components
 from .outcome import Outcome
 from .rows import Pair, RowSums
@@ -142,11 +142,10 @@ class Family(Formulas, Components):
             for begin in range(0, a.shape[1], step):
                 part = slice(begin, begin + step)
                 at_zero = None if zero is None else zero[part]
-                mixture = self, weight[:, part], a[:, part], b[:, part]
-                averages, *_ = moments(*mixture, ARRAYS)
-                out[:, part] = mixture_summaries(
-                    *mixture, averages, probs, at_zero, laws
-                )
+                members = weight[:, part], a[:, part], b[:, part]
+                averages, *_ = moments(self, members, ARRAYS)
+                mixture = Mixture(*members, averages, at_zero)
+                out[:, part] = mixture_summaries(self, mixture, probs, laws)
         return out
 
     def _law(self, a: Floats, b: Floats, t: Floats, xp: SimpleNamespace) -> Pair:

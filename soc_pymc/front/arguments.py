@@ -20,10 +20,8 @@ from ..fits.fit import Fit
 from ..fits.methods import Method
 from .options import flag_of
 
-ROLES = (
-    "score",
-    *(r for kind in OUTCOMES.values() for r in (kind.observed, kind.size)),
-)
+_OUTCOME_ROLES = [r for kind in OUTCOMES.values() for r in (kind.observed, kind.size)]
+_OTHERS = ("id", "fold", "cluster", "date")
 METHODS = {"vi": "VI", "nuts": "NUTS", "five-steps": "FiveSteps"}
 PRIORS: dict[str, type[Prior]] = {
     f"{name.lower()}{ending}": getattr(family, field)
@@ -47,7 +45,7 @@ def statistics_of(chosen: Chosen) -> Any:
         return None
     if len(chosen.items) > 1:
         raise StatisticsError("give one file of statistics, or files of items")
-    of_items = (*ROLES, "no_score", "group", "cluster", "by")
+    of_items = (*_OUTCOME_ROLES, "score", "no_score", "group", *_OTHERS, "by")
     if given := [name for name in of_items if getattr(chosen, name)]:
         raise StatisticsError(
             f"{_flags(given)}: statistics have no columns, leave these out or give the items"
@@ -81,9 +79,7 @@ def items_of(chosen: Chosen, fitted: Fit | None = None) -> Items:
         flags = _flags(missing).replace("--score", "--score (or --no-score)")
         raise StatisticsError(f"{_WHICH}: {flags}")
     names |= groups_of(chosen) or groups
-    for role in ("id", "fold", "cluster", "date"):
-        if name := getattr(chosen, role, None):
-            names[role] = name
+    names |= {role: getattr(chosen, role) for role in _OTHERS if getattr(chosen, role)}
     source = chosen.items[0] if len(chosen.items) == 1 else chosen.items
     return ITEMS[kind.kind](source, **names.arguments)
 
@@ -161,7 +157,7 @@ def prior_of(
         prior,
         mean=replace(prior.mean, **curve),
         variance=replace(prior.variance, **curve),
-        exposure=Spline() if chosen.exposure_term else None,
+        exposure=Spline() if chosen.term else None,
         **{field: getattr(chosen, field) for field in _SWITCHES},
     )
     if chosen.prior == AUTO and made != prior:

@@ -30,40 +30,22 @@ _FIT = word(
     "fit", "A fit, from 'soc-pymc fit', whose columns are used where none are named"
 )
 _STATISTICS = word("statistics", "Statistics, from 'soc-pymc summarize'")
-_NO_SCORE = word(
-    "--no-score",
-    "Fit one level and one spread to items without a score",
-    action="store_true",
-)
-_ROLES = (
-    "PoissonItems.score",
-    "PoissonItems.count",
-    "PoissonItems.exposure",
+_COLUMNS = (
+    options_of("PoissonItems"),
     "NormalItems.value",
     "NormalItems.noise_sd",
     "BinomialItems.successes",
     "BinomialItems.trials",
-    "PoissonItems.group",
+    word("--no-score", "Fit one level to items without a score", action="store_true"),
 )
-_SUMS = (
-    *_ROLES,
-    _NO_SCORE,
-    "PoissonItems.id",
-    "PoissonItems.cluster",
-    options_of("summarize", joint={"action": "store_true"}),
-)
+_SUMS = options_of("summarize", joint={"action": "store_true"})
 _PRIOR = (
     option("fit.prior", choices=(AUTO, *PRIORS)),
-    option(
-        "Gamma.exposure", "--exposure-term", dest="exposure_term", action="store_true"
-    ),
     options_of(
         "Gamma",
+        exposure={"flag": "--exposure-term", "dest": "term", "action": "store_true"},
         atoms={"help": "Treat scores that many items share as any other"},
-        groups={
-            "flag": "--pool-groups",
-            "help": "Fit one pair of curves for all groups",
-        },
+        groups={"flag": "--pool-groups", "help": "Fit one pair of curves for all"},
     ),
     "Spline.knots",
     option(
@@ -150,7 +132,7 @@ def _write_csv(table: pd.DataFrame, out: str) -> None:
 
 @_command(
     "'ads/*.parquet' --score t --count clicks --exposure impressions --out posteriors.parquet",
-    _ITEMS, *_SUMS, *_PRIOR, _SCORING,
+    _ITEMS, *_COLUMNS, _SUMS, *_PRIOR, _SCORING,
     word("--keep", "Folder for the statistics and the fit"),
 )  # fmt: skip
 def run(chosen: Chosen) -> None:
@@ -177,9 +159,7 @@ def run(chosen: Chosen) -> None:
 
 @_command(
     "ads.parquet --score t --count clicks --exposure impressions --bins 200 --out stats.nc",
-    _ITEMS, *_SUMS,
-    "PoissonItems.fold",
-    "PoissonItems.date",
+    _ITEMS, *_COLUMNS, _SUMS,
     word("--edges", "Take the bins of these saved statistics"),
     _out("Statistics file to write (netCDF)"),
 )  # fmt: skip
@@ -255,7 +235,7 @@ def curves(chosen: Chosen) -> None:
 
 @_command(
     "fit.nc ads.parquet --out posteriors.parquet",
-    _FIT, _ITEMS, *_ROLES, _NO_SCORE,
+    _FIT, _ITEMS, *_COLUMNS,
     word("--score-only", "Theta given the score alone, for items without outcomes",
          action="store_true"),
     _SCORING,
@@ -303,7 +283,7 @@ def sql(chosen: Chosen) -> None:
 
 @_command(
     "fit.nc ads.parquet --by device",
-    _FIT, _ITEMS, *_ROLES, _NO_SCORE, "PoissonItems.cluster", options_of("check"),
+    _FIT, _ITEMS, *_COLUMNS, options_of("check"),
 )  # fmt: skip
 def check(chosen: Chosen) -> None:
     """Check whether the fit describes the items."""
@@ -314,7 +294,7 @@ def check(chosen: Chosen) -> None:
 
 @_command(
     "fit.nc ads.parquet --by device --threshold 0.05 --out report.html",
-    _FIT, _ITEMS, *_ROLES, _NO_SCORE, "PoissonItems.id", options_of("report"),
+    _FIT, _ITEMS, *_COLUMNS, options_of("report"),
 )  # fmt: skip
 def report(chosen: Chosen) -> None:
     """A report on a fit and its items, as one HTML page."""

@@ -31,12 +31,12 @@ _Pair = tuple[Floats, Floats]
 _Summary = Callable[[Floats, Callable[[], Any], Floats, Sequence[Floats]], Floats]
 
 
-def table_items(curves: Curves, columns: Columns) -> prior_table.Items:
+def table_items(curves: Curves, columns: Columns) -> prior_table.Observed:
     """Items as the prior table takes them."""
     size = None if curves.prior.exposure is None else columns[curves.outcome.size]
     group = columns["group"].astype(object) if curves.groups else None
     outcomes = own_outcomes(curves.outcome, columns)
-    return prior_table.Items(columns["score"], *outcomes, size, group)
+    return prior_table.Observed(columns["score"], *outcomes, size, group)
 
 
 # --- scores --------------------------------------------------------------------------------------

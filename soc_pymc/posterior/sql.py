@@ -157,7 +157,7 @@ def posterior_sql(
     if not (isinstance(dialect, str) and dialect.strip()):
         raise ItemsError(f"dialect={shown(dialect)} must be a name, as str")
     outcome = family_of(fit.prior).outcome
-    known = Roles.of(fit.data.attrs)
+    known = fit.curves.roles
     arguments = {"score": score, "count": count, "exposure": exposure, "value": value}
     arguments |= {"noise_sd": noise_sd, "successes": successes, "trials": trials}
     named = {role: column for role, column in arguments.items() if column is not None}
@@ -388,7 +388,7 @@ def _with_keys(sheet: _Sheet, fit: Fit, roles: Roles) -> Any:
 def _with_averages(xp: _Sheet, fit: Fit, nodes: Any) -> Any:
     """Join items to their nodes given the outcomes; leave averages of items, and return nodes."""
     meta, columns = described(fit.curves)
-    family = prior_table.FAMILIES[meta["family"]]
+    family = prior_table.CONJUGATES[meta["family"]]
     cell, x, w = prior_table.places(meta, xp["t"], xp["n"], xp)
     if fit.groups:
         cell = cell + xp["code"] * (meta["cells"] // len(fit.groups))
@@ -403,7 +403,8 @@ def _with_averages(xp: _Sheet, fit: Fit, nodes: Any) -> Any:
     xp.rows = xp.only("cell", "x", "w").inner_join(nodes, "soc_cell")
     node = {name: xp[name] for name in columns}
     node["is_zero"] = xp["node"] == int(columns["node"].max())
-    theta = prior_table.nodes_given(meta, node, xp["x"], xp["w"], xp["y"], xp["n"], xp)
+    place = prior_table.Place(*(xp[name] for name in ("x", "w", "y", "n")))
+    theta = prior_table.nodes_given(meta, node, place, xp)
     mean, within, between = theta.averages
     xp.add(weight=theta.weight, a=theta.a, b=theta.b)
     items = {
@@ -430,7 +431,7 @@ def _add_quantiles(xp: _Sheet, nodes: Any, fit: Fit, levels: Sequence[float]) ->
     import ibis
 
     meta = described(fit.curves)[0]
-    family = prior_table.FAMILIES[meta["family"]]
+    family = prior_table.CONJUGATES[meta["family"]]
     numbers = np.arange(len(levels))
     xp.rows = xp.rows.cross_join(
         _small_table(soc_number=numbers, soc_level=np.array(levels))
