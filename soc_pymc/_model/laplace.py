@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 from scipy import linalg, special
 
 from .._lib.arrays import Floats
+from ..families.rows import Tensor
 from .terms import Design, State
 
 ROOT2 = float(np.sqrt(2.0))
@@ -63,8 +64,11 @@ def floored(bound: Floats, observed: Floats) -> Floats:
 
 
 def half_normal_scale(
-    position: Any, scale: Any, xp: Any = np, functions: Any = special
-) -> Any:
+    position: Tensor,
+    scale: Tensor,
+    xp: ModuleType = np,
+    functions: ModuleType = special,
+) -> Tensor:
     """Tau with P(tau < .) half-normal of the given scale, at a standard normal position q."""
     low = functions.erfinv(0.5 * functions.erfc(-xp.minimum(position, 0.0) / ROOT2))
     high = functions.erfcinv(0.5 * functions.erfc(xp.maximum(position, 0.0) / ROOT2))

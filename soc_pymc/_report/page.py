@@ -101,7 +101,7 @@ class Page:
         """Return tables of the items, their statistics and the fit, as these show themselves."""
         fit = self.fit
         roles = self.items.roles.arguments
-        n = fit.data["constant_data"]["n_items"]
+        n = fit.curves.bins["n_items"]
         rows = [
             ("prior", short(fit.prior)),
             ("method", short(fit.method)),
@@ -136,7 +136,7 @@ class Page:
     def code(self) -> Markup:
         """Return the calls that made the fit and this page, as far as the fit knows them."""
         items = self.items
-        bins = self.fit.data["constant_data"].sizes["bin"]
+        bins = self.fit.curves.bins.sizes["bin"]
         source = repr(items.source) if kind_of(items.source) == "files" else "table"
         roles = _arguments(items.roles.arguments)
         joint = ", joint=True" if self.fit.prior.reads_joint else ""

@@ -77,15 +77,15 @@ class Curves:
         """The family of the prior."""
         return family_of(self.prior)
 
+    @cached_property
+    def roles(self) -> Roles:
+        """Columns of the items by role."""
+        return Roles.of(self.attrs)
+
     @property
     def outcome(self) -> Outcome:
         """The kind of the items' outcomes."""
         return self.family.outcome
-
-    @property
-    def roles(self) -> Roles:
-        """Names of the columns of the items that made the fit, by role."""
-        return Roles.of(self.attrs)
 
     @property
     def mean_only(self) -> bool:
@@ -243,7 +243,11 @@ class Curves:
         return location[0], dispersion[0]
 
     def _at(
-        self, score: ArrayLike, group: Any, size: Any, reduce: _Reduce
+        self,
+        score: ArrayLike,
+        group: ArrayLike | None,
+        size: ArrayLike | None,
+        reduce: _Reduce,
     ) -> tuple[Floats, Floats]:
         score = np.asarray(score, dtype=float)
         group = group if self.groups else None
@@ -261,7 +265,12 @@ class Curves:
         return self.family.curve_names[curve == "variance"]
 
     def _curve(
-        self, curve: str, score: Floats, group: Any, size: Any, reduce: _Reduce
+        self,
+        curve: str,
+        score: Floats,
+        group: ArrayLike | None,
+        size: ArrayLike | None,
+        reduce: _Reduce,
     ) -> Floats:
         """Draws of one curve, with all its terms."""
         name = self._variable(curve)

@@ -1,7 +1,7 @@
 """A prior for each bin: by maximum likelihood, and mixtures around it by EM."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from scipy import special
@@ -9,7 +9,6 @@ from scipy.optimize import elementwise
 
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.threads import ordered_map
-from .._model.interpreter import exact_slopes
 from .._model.mixture_cells import cell_points
 from ..families.family import Family
 from ..families.mixtures import WIDTH
@@ -48,9 +47,15 @@ class _Profile:
     unit: float  # of the location
 
     def at(
-        self, start: Floats, dispersion: Floats, steps: int, part: Any = slice(None)
+        self,
+        start: Floats,
+        dispersion: Floats,
+        steps: int,
+        part: Ints | slice = slice(None),
     ) -> tuple[Floats, Floats, Floats]:
         """Best location from a start, log marginal there, and its slope in the dispersion."""
+        from .._model.interpreter import exact_slopes  # which loads PyMC
+
         rows = self.rows[part]
         location = start
         step = _STEP * self.unit
@@ -70,8 +75,17 @@ class _Profile:
         return location, value, slope
 
 
-def maximise(family: Family, data: RowSums) -> tuple[Floats, Floats, Floats, Bools]:
-    """Both curves at the maximum, NaN without one, its log, and True where the variance is 0."""
+class Maxima(NamedTuple):
+    """Maxima of the bins' likelihoods; NaN in bins without one."""
+
+    location: Floats
+    dispersion: Floats
+    log_likelihood: Floats
+    at_zero: Bools  # True where the variance is 0
+
+
+def maximise(family: Family, data: RowSums) -> Maxima:
+    """Both curves of each bin by maximum likelihood."""
     rows = np.flatnonzero(data.can_fit)
     level, centre = data.level()
     profile = _Profile(data, rows, float(family.unit(np.array(centre))))
@@ -108,7 +122,8 @@ def maximise(family: Family, data: RowSums) -> tuple[Floats, Floats, Floats, Boo
     by_bin[:, rows] = np.where(converged, estimates, np.nan)
     at_zero = np.zeros_like(data.can_fit)
     at_zero[rows] = converged & ~positive
-    return by_bin[0], by_bin[1], by_bin[2], at_zero
+    location, dispersion, value = by_bin
+    return Maxima(location, dispersion, value, at_zero)
 
 
 # --- mixtures -------------------------------------------------------------------------------------

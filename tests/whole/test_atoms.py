@@ -14,7 +14,15 @@ import soc_pymc as soc
 from soc_pymc.front.cli import main
 from soc_pymc.posterior.averages import cdf_interval
 from soc_pymc.posterior.predictive import posterior_of
-from tests.examples import CASES, COUNT_ROLES, OVER, QUIET, SMALL_MIXTURE
+from tests.examples import (
+    CASES,
+    COUNT_ROLES,
+    OVER,
+    QUIET,
+    SINGLE_FAMILIES,
+    SMALL_MIXTURE,
+    thinned,
+)
 from tests.studies import coverage as study
 from tests.studies.common import counts
 
@@ -153,7 +161,7 @@ def test_clusters_widen_atoms_too(frame):
 FAST = soc.VI(draws=400, seed=1)
 
 
-@pytest.fixture(scope="module", params=["gamma", "normal", "beta"])
+@pytest.fixture(scope="module", params=thinned(SINGLE_FAMILIES, ["normal"]))
 def unscored(request):
     """Returns items without a score, and the same items with one score for all, of one kind."""
     items = CASES[request.param].items(CASES[request.param].frame().head(800))
