@@ -68,16 +68,16 @@ class Drift(Result):
 
     Attributes
     ----------
-    table
+    table : pandas.DataFrame
         For every day (``where``), each part (``what``): its ``value`` given all days, its 90%
         interval, and ``p`` of the day's outcomes given all days before it; and, with joint cells,
         ``PIT``, of the day's outcomes under the curves as known on its evening. Any ``"fail"``, an
         alarm, comes with a probability of at most 5% in 60 days without a change beyond the walk;
         ``"warn"`` is where p times the day's number of tests is < 0.05.
-    data
+    data : xarray.Dataset
         By ``day`` and ``part``: ``smoothed`` (given all days) and ``filtered`` (given the days up
         to each), with covariances, and ``p_value``; by ``part`` the typical daily ``step``.
-    fit
+    fit : Fit
         The fit whose curves are departed from.
     """
 

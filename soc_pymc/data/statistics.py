@@ -40,7 +40,7 @@ class Statistics:
 
     Attributes
     ----------
-    data
+    data : xarray.Dataset
         Read-only `xarray.Dataset`. By ``bin``: number of items ``n``, range and sums of the scores
         t (``sum_log_t`` is NaN if a score is at or below 0), sums of outcomes ``sum_y`` and of
         exposures or trials ``sum_N``; of values ``sum_y2`` and squared noise sds ``sum_s2``; of

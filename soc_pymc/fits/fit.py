@@ -17,7 +17,6 @@ from .._lib.errors import FitError
 from .._lib.files import read_saved, save_netcdf
 from .._lib.reprs import Rows, groups_row, html_table, lines, number, score_range, short
 from .._model.splines import Axis
-from ..data.roles import Roles, bounds_of
 from ..families.priors import PRIORS, Prior, Spline
 from .curves import Curves
 from .deferred import with_recipes, without_recipes
@@ -39,17 +38,19 @@ class Status:
 
     Attributes
     ----------
-    converged
+    converged : bool
         True if the fit can be trusted: the optimiser or sampler passed its test, and for VI the
         Pareto k of the approximation is at most 0.7.
-    reason
+    reason : str
         One sentence with the reason, and the remedy if it did not converge.
-    pareto_k, ess_fraction
-        For VI, Pareto shape of the importance weights of the approximation (Yao et al. 2018), and
-        their effective sample over their number: below 0.95 draws are resampled by the weights.
-    seconds
+    pareto_k : float or None
+        For VI, Pareto shape of the importance weights of the approximation (Yao et al. 2018).
+    ess_fraction : float or None
+        For VI, their effective sample over their number: below 0.95 draws are resampled by the
+        weights.
+    seconds : float
         Elapsed time of the fit.
-    mc_error
+    mc_error : float or None
         For NUTS, largest Monte Carlo standard error of posterior means, in posterior sd, if known.
 
     Examples
@@ -76,7 +77,7 @@ class Fit:
 
     Attributes
     ----------
-    data
+    data : xarray.DataTree
         `xarray.DataTree` in ArviZ's groups, in which an observation is a bin. ``posterior`` holds
         ``log_mean`` (chain, draw, mean_knot) and ``log_cv2`` (chain, draw, variance_knot), the
         curves at their knots (``mean`` and ``log_variance`` for Normal priors), those of terms
@@ -84,9 +85,13 @@ class Fit:
         and the model's variables; ``constant_data`` the bins. What takes long is computed when it
         is first read, and kept: a changed tree needs a new fit, ``dataclasses.replace(fit,
         data=...)``.
-    prior, method, status
-        The configurations, and the `Status`.
-    selection
+    prior : Gamma, Normal, Beta or a mixture of them
+        The prior that was fitted.
+    method : VI, NUTS or FiveSteps
+        The method that found it.
+    status : Status
+        How far it can be trusted.
+    selection : pandas.DataFrame or None
         Of ``soc.fit(stats, prior="auto")``, the priors from the simplest on: columns ``prior``,
         ``elpd``, ``elpd_diff``, ``dse`` and ``trust`` as in `compare`, ``chosen`` and ``reason``.
         Else None.
@@ -232,23 +237,21 @@ class Fit:
 
 
 def _fit_rows(fit: Fit) -> Rows:
-    sizes = fit.data["posterior"].sizes
-    chains = f" in {sizes['chain']} chains" if sizes["chain"] > 1 else ""
-    bins = fit.data["constant_data"].to_dataset()
+    chains, _ = fit.curves.shape
+    in_chains = f" in {chains} chains" if chains > 1 else ""
+    bins = fit.curves.bins
     items = f"{int(bins['n_items'].sum()):,} in {bins.sizes['bin']:,} bins"
     table = fit.selection
-    chosen = (
-        []
-        if table is None
-        else [("chosen", table.loc[table["chosen"], "reason"].item())]
-    )
+    chosen: Rows = []
+    if table is not None:
+        chosen = [("chosen", table.loc[table["chosen"], "reason"].item())]
     return [
         ("prior", short(fit.prior)),
         *chosen,
         ("method", short(fit.method)),
-        ("draws", f"{sizes['chain'] * sizes['draw']:,}{chains}"),
+        ("draws", f"{fit.curves.number:,}{in_chains}"),
         ("items", items),
-        ("scores", score_range(bins) if Roles.of(fit.data.attrs).has_score else "none"),
+        ("scores", score_range(bins) if fit.curves.roles.has_score else "none"),
         *groups_row(fit.groups),
         ("seconds", f"{fit.status.seconds:.1f}"),
     ]
@@ -264,12 +267,6 @@ def with_draws(fit: Fit, posterior: xr.Dataset) -> Fit:
 
 FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
 """The rule for an argument that is a fit."""
-
-
-def outcome_roles(attrs: Mapping[Any, Any]) -> dict[str, str]:
-    """Columns of score and outcome, from the attributes of a fit or of statistics."""
-    names = Roles.of(attrs)
-    return {r: c for r, c in names.items() if bounds_of(r) and r != "fold"}
 
 
 def load_fit(path: str | os.PathLike[str]) -> Fit:

@@ -25,7 +25,7 @@ from ..families.priors import Prior
 from ..families.scales import common_scale
 from ..fits.fit import Fit
 from ..fits.methods import Method
-from ..posterior.calibration import curves_of
+from ..posterior.calibration import curve_variables
 from ..posterior.extrapolation import warn_of_extrapolation
 from ..posterior.item_columns import Columns, arrays_of, in_chunks
 from ..posterior.items import item_posteriors
@@ -68,8 +68,10 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
     Attributes
     ----------
-    fit_, statistics_ : Fit, Statistics
-        The fit, for all other functions of the package, and the statistics of the fitted items.
+    fit_ : Fit
+        The fit, for all other functions of the package.
+    statistics_ : Statistics
+        The statistics of the fitted items.
 
     Notes
     -----
@@ -130,19 +132,27 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X
-            Scores t, shape (n, 1) or (n,): an array, a Series, or a frame of one column.
-        y
-            Outcomes, shape (n,): counts (whole numbers >= 0), values, successes, or labels.
-        exposure, noise_sd, trials
-            Sizes of the outcomes, each a number or shape (n,): of counts >= 0, None is 1; of values
-            > 0, None is the estimator's `noise_sd`; of successes whole numbers, None is 1.
-        group
-            Labels of the items' groups, whose curves are partially pooled: shape (n,), or (n, k)
-            for k crossed groups, whose effects add up.
-        cluster
-            Labels of clusters, shape (n,), of items that depend on each other beyond their scores:
-            intervals then allow for it.
+        X : array_like, shape (n, 1) or (n,)
+            Scores t: an array, a Series, or a frame of one column.
+        y : array_like, shape (n,)
+            Outcomes: counts (whole numbers >= 0), values, successes, or labels.
+        exposure : float or array_like, shape (n,), or None
+            Exposures of counts, >= 0; None is 1.
+        noise_sd : float or array_like, shape (n,), or None
+            Noise sds of values, > 0; None is the estimator's `noise_sd`.
+        trials : float or array_like, shape (n,), or None
+            Trials of successes, whole numbers; None is 1.
+        group : array_like, shape (n,) or (n, k), or None
+            Labels of the items' groups, whose curves are partially pooled, or of k crossed groups,
+            whose effects add up.
+        cluster : array_like, shape (n,), or None
+            Labels of clusters of items that depend on each other beyond their scores: intervals
+            then allow for it.
+
+        Returns
+        -------
+        SecondOrderCalibrator
+            The estimator itself.
 
         Raises
         ------
@@ -183,27 +193,38 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X
-            Scores t, shape (n, 1) or (n,).
-        y
-            Outcomes, shape (n,); None predicts from the score alone.
-        exposure, noise_sd, trials, group
+        X : array_like, shape (n, 1) or (n,)
+            Scores t.
+        y : array_like, shape (n,), or None
+            Outcomes; None predicts from the score alone.
+        exposure : float or array_like, shape (n,), or None
             As in `fit`, and required with `y` if the fit had them. Without `y` only a prior with a
             term in exposure uses sizes; without both, it averages over those of similar scores.
+        noise_sd : float or array_like, shape (n,), or None
+            As `exposure`.
+        trials : float or array_like, shape (n,), or None
+            As `exposure`.
+        group : array_like, shape (n,) or (n, k), or None
+            As in `fit`.
 
         Returns
         -------
-        numpy.ndarray
-            Shape (n,), in events per unit of exposure or the unit of the values.
+        numpy.ndarray, shape (n,)
+            In events per unit of exposure or the unit of the values.
+
+        Raises
+        ------
+        ItemsError, FitError
+            If the items are not valid, or lack sizes or groups that the fit was given.
         """
         check_is_fitted(self, "fit_")
         sizes = exposure, noise_sd, trials
         if y is None and self.fit_.mean_only:
             columns, groups = self._columns(X, y, sizes, group)
-            labels = self._group_labels(groups).get("group")
+            places = {"score": columns["score"], **self._group_labels(groups)}
             warn_of_extrapolation(self.fit_.curves, columns["score"])
-            curves = curves_of(posterior_of(self.fit_), columns["score"], labels)
-            return np.asarray(curves["mean"].mean(("chain", "draw")).to_numpy())
+            variables = curve_variables(posterior_of(self.fit_), places)
+            return np.asarray(variables["mean"].mean(axis=0))
         return self._summaries(X, y, sizes, (), group)[0]
 
     def predict_std(
@@ -212,7 +233,30 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     ) -> Floats:  # fmt: skip
         """Standard deviation of theta given t, or given t and y, with the curves' uncertainty.
 
-        Arguments, shape and unit are those of `predict`.
+        Parameters
+        ----------
+        X : array_like, shape (n, 1) or (n,)
+            Scores t.
+        y : array_like, shape (n,), or None
+            As in `predict`.
+        exposure : float or array_like, shape (n,), or None
+            As in `predict`.
+        noise_sd : float or array_like, shape (n,), or None
+            As in `predict`.
+        trials : float or array_like, shape (n,), or None
+            As in `predict`.
+        group : array_like, shape (n,) or (n, k), or None
+            As in `predict`.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n,)
+            In the unit of `predict`.
+
+        Raises
+        ------
+        ItemsError, FitError
+            As in `predict`.
         """
         return self._summaries(X, y, (exposure, noise_sd, trials), (), group)[1]
 
@@ -222,8 +266,32 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     ) -> Floats:  # fmt: skip
         """Central interval of theta given t, or given t and y, with the curves' uncertainty.
 
-        Arguments are those of `predict`, with sizes also without `y` if the fit has a term in
-        exposure. Returns the ends of the interval of probability `prob`, shape (n, 2).
+        Parameters
+        ----------
+        X : array_like, shape (n, 1) or (n,)
+            Scores t.
+        y : array_like, shape (n,), or None
+            As in `predict`.
+        exposure : float or array_like, shape (n,), or None
+            As in `predict`; also needed without `y` if the fit has a term in exposure.
+        noise_sd : float or array_like, shape (n,), or None
+            As in `predict`.
+        trials : float or array_like, shape (n,), or None
+            As in `predict`.
+        group : array_like, shape (n,) or (n, k), or None
+            As in `predict`.
+        prob : float
+            Probability of the interval.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n, 2)
+            The ends, in the unit of `predict`.
+
+        Raises
+        ------
+        ItemsError, FitError
+            As in `predict`.
         """
         PROBABILITY(prob, "prob")
         ends = ((1 - prob) / 2, (1 + prob) / 2)
@@ -237,7 +305,32 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     ) -> float:  # fmt: skip
         """Mean log predictive density of outcomes given their scores, in nats; higher is better.
 
-        Arguments are those of `predict`; `sample_weight`, shape (n,), weighs the items in the mean.
+        Parameters
+        ----------
+        X : array_like, shape (n, 1) or (n,)
+            Scores t.
+        y : array_like, shape (n,)
+            As in `predict`.
+        exposure : float or array_like, shape (n,), or None
+            As in `predict`.
+        noise_sd : float or array_like, shape (n,), or None
+            As in `predict`.
+        trials : float or array_like, shape (n,), or None
+            As in `predict`.
+        group : array_like, shape (n,) or (n, k), or None
+            As in `predict`.
+        sample_weight : array_like, shape (n,), or None
+            Weights of the items in the mean.
+
+        Returns
+        -------
+        float
+            The mean over items.
+
+        Raises
+        ------
+        ItemsError, FitError
+            As in `predict`; or if weights are not finite numbers >= 0.
         """
         columns, groups = self._columns(X, y, (exposure, noise_sd, trials), group)
         scan(_as_items(self._outcome, columns, groups), progress=False)
@@ -321,7 +414,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
                 )
             columns[size] = self._size(self._outcome, None, scores)
         groups = _groups_of(group, scores)
-        n = len(Roles.of(self.fit_.data.attrs).groups)
+        n = len(self.fit_.curves.roles.groups)
         if len(groups) != n and (groups or self.fit_.groups):
             remedy = f"give {n} as group=" if n else "leave out group="
             raise ItemsError(
@@ -464,10 +557,9 @@ def _over_sizes(fit: Fit, columns: Mapping[str, Any]) -> Floats:
     warn_of_extrapolation(posterior.curves, columns["score"])
 
     def summarized(part: Columns) -> Floats:
-        curves = curves_of(posterior, part["score"], part.get("group"))
-        draws = ("chain", "draw")
-        mean = curves["mean"].mean(draws)
-        variance = curves["variance"].mean(draws) + curves["mean"].var(draws)
-        return np.array([mean, variance**0.5, variance])
+        variables = curve_variables(posterior, part)
+        mean = variables["mean"]
+        variance = variables["variance"].mean(axis=0) + mean.var(axis=0)
+        return np.array([mean.mean(axis=0), variance**0.5, variance])
 
     return in_chunks(summarized, posterior.curves.items_at_once, columns)

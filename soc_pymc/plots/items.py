@@ -244,16 +244,29 @@ class CalibrationDisplay:
 
     Attributes
     ----------
-    score, mean, lower, upper
-        200 predicted probabilities, E(y | score), and the band that holds the whole curve with
-        probability `prob`.
-    bins
+    score : numpy.ndarray, shape (200,)
+        Predicted probabilities.
+    mean : numpy.ndarray, shape (200,)
+        E(y | score) there.
+    lower : numpy.ndarray, shape (200,)
+        Lower end of the band that holds the whole curve with probability `prob`.
+    upper : numpy.ndarray, shape (200,)
+        Its upper end.
+    bins : pandas.DataFrame
         Mean prediction ``p`` of each bin, its items ``n``, ``share`` of 1s, and its interval from
         ``low`` to ``high``.
-    prob, fit, name
-        Probability of the band and the intervals, the fit behind the curve, and its name.
-    ax_, figure_, line_
-        Axes, figure and curve, once drawn.
+    prob : float
+        Probability of the band and the intervals.
+    fit : Fit
+        The fit behind the curve.
+    name : str or None
+        The name of the curve.
+    ax_ : Axes or None
+        Axes, once drawn.
+    figure_ : Figure or None
+        Figure, once drawn.
+    line_ : Line2D or None
+        Curve, once drawn.
 
     Examples
     --------

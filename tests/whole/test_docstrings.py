@@ -18,6 +18,10 @@ DOCUMENTED = [
     if callable(value := value_of(path))
     and not (isinstance(value, type) and issubclass(value, Exception))
 ]
+DOCUMENTED += [
+    f"soc.SecondOrderCalibrator.{method}"
+    for method in ("fit", "predict", "predict_std", "predict_interval", "score")
+]
 
 
 def sections_of(value):
@@ -41,11 +45,13 @@ def test_every_parameter_has_an_entry_with_its_type(path):
     """Entries of arrays name a shape; a result has a type."""
     value = value_of(path)
     sections = sections_of(value)
-    parameters = inspect.signature(value).parameters
+    parameters = dict(inspect.signature(value).parameters)
+    parameters.pop("self", None)
     if "Attributes" in sections and "Parameters" not in sections:
         parameters = {}  # a result, which users do not make
     entries = dict(head.partition(" : ")[::2] for head in sections.get("Parameters", ()))
     assert sorted(entries) == sorted(parameters)
+    assert all(" : " in head for head in sections.get("Attributes", ()))
     for name, parameter in parameters.items():
         assert entries[name], name
         if ARRAY.search(entries[name]) or ARRAY.match(str(parameter.annotation)):
