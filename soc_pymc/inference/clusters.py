@@ -96,6 +96,7 @@ def _added_to_levels(
     split = [len(levels.rows.terms[0].kind)]
     level = terms[0].grouping.code[built.pilot.rows.group]
     curves = built.pilot.curves_at(built.pilot.coefficients)
+    curves = built.pilot.curves_at(built.pilot.coefficients)
     rows = _block_rows(built, stats, *curves)
     tau = np.array([scale.tau for scale in levels.scales])[levels.rows.kind]
     factors = np.zeros(levels.information.shape)
@@ -159,9 +160,9 @@ def _added_to_curves(
             "column with more labels, or leave it out"
         )
     parts = built.coordinates.parts
-    designs = [part.design.whole for part in parts]
+    designs = [part.design.matrix for part in parts]
     precision = [part.laplace.state.prior(part.design)[1] for part in parts]
-    curves = [part.design.whole @ part.laplace.state.coefficients for part in parts]
+    curves = built.pilot.curves_at(built.pilot.coefficients)
     rows = _block_rows(built, stats, *curves)
     factor = rows.excess_root(designs, np.concatenate(precision))
     split = np.split(factor, [designs[0].shape[1]])

@@ -112,7 +112,7 @@ def _shares(rows: Rows, position: Floats) -> xr.Dataset:
     """Distribution of exposures in each part of the scores, and of each atom."""
     beside = rows.atom == 0
     # a bin's sizes stay in one part, because the order inside a bin is unknown
-    part = equal_parts(position, _PARTS, rows.beside)
+    part = equal_parts(position, _PARTS, rows.outside_atoms)
     parts, part = np.unique(
         np.where(beside, part, _PARTS + rows.atom), return_inverse=True
     )
