@@ -88,7 +88,7 @@ class Rows:
     size_atoms: Floats  # exposures (noise sds) that many items share
 
     @property
-    def beside(self) -> Floats:
+    def outside_atoms(self) -> Floats:
         """Items of each row outside the atoms (or in these alone), which place the knots."""
         beside = np.where(self.atom > 0, 0.0, self.n)
         return beside if beside.any() else self.n
