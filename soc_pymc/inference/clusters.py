@@ -66,7 +66,7 @@ class _BlockRows(NamedTuple):
 def _block_rows(built: Problem, stats: Statistics, *curves: Floats) -> _BlockRows:
     """Every block's rows with their curvature at both curves of the problem's rows."""
     number = int(stats.table("part")["fold"].max()) + 1
-    tables = {name: dict(stats.table(name)) for name in stats._outcome.tables}
+    tables = {name: dict(stats.table(name)) for name in stats.outcome.tables}
     tables = {name: table for name, table in tables.items() if "fold" in table}
     for table in tables.values():  # blocks within groups become groups
         table["group"] = (table["group"] if built.pilot.labels else 0) * number + table[
