@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,10 +15,9 @@ from ._lib.arrays import Floats, equal_parts
 from ._lib.errors import FitError, ItemsError
 from ._lib.progress import phase
 from .checks.comparison import cross_validate, warn_of_clusters
-from .checks.findings import FAIL, OK, SIDES, Result, result_table
+from .checks.findings import ALL, FAIL, OK, SIDES, Result, result_table
 from .checks.observations import check_rows
 from .checks.pit import (
-    ALL,
     LEAST,
     Slice,
     large_sizes,
@@ -31,7 +31,6 @@ from .data.sources import batches
 from .data.statistics import MOST_Z, Statistics, variation
 from .data.summaries import summarize
 from .data.validation import scan
-from .families import OUTCOMES
 from .families.outcome import Outcome
 from .families.scales import LINEAR, LOG
 from .fits.fit import Fit, named_fits
@@ -51,8 +50,17 @@ _RIDGE = 0.01  # precision of the spline's coefficients, so that they exist with
 # of Newton's method for regressions
 _MOST_STEPS = 100
 _DAMPING = 1e-9
+_LONGEST = 1.0
+_FARTHEST = 300.0  # positions that are as good as infinite
 _LEVEL = 0.05  # chance of a false alarm
 _TOLERANCE = 0.05  # share of out-of-fold gain that training on more items may bring
+_GAINS = (
+    "log_likelihood",
+    "gain",
+    "standard_error",
+    "gain_percent",
+    "gain_percent_se",
+)
 _FINDINGS = {
     "outcomes alone": "outcomes vary by {:.2f} of their noise where they vary least",
     "fresh outcomes": "the calibration slope is {:.2f} times as steep on fresh outcomes",
@@ -115,7 +123,7 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     fraction = PROBABILITY(fraction, "fraction")
     seed = SEED(seed, "seed")
     frame = read_frame(items)
-    outcome = OUTCOMES[items.kind]
+    outcome = items.outcome
     names, (_, y, size) = (
         (outcome.observed, outcome.size),
         score_and_outcomes(frame, outcome),
@@ -210,7 +218,7 @@ def held_out(
     bins = Whole(1)(bins, "bins")
     seed = SEED(seed, "seed")
     by_name = named_fits(fits, "fit")
-    outcome = OUTCOMES[split.train.kind]
+    outcome = split.train.outcome
     train, test = (read_frame(part) for part in (split.train, split.test))
     score, new, _ = score_and_outcomes(test, outcome)
     check_rows(train, test, {"score": "score"}, "the test part of the split")
@@ -288,27 +296,23 @@ def _gains(
         [outcome.log_likelihood(y, size, x) for x in estimates.values()]
     )
     slices = {-1: np.arange(len(test)), **test.groupby("bin").indices}
-    by_bin = []
+    rows = []
     for items in slices.values():
         gain = likelihood[:, items] - likelihood[0, items]
-        total = float(loss[items].sum())
-        divisor = total if total > 0 else np.nan
-        residual = gain - np.outer(
-            gain.sum(axis=1) / divisor, loss[items]
-        )  # by the delta method
-        columns = {
-            "log_likelihood": likelihood[:, items].sum(axis=1),
-            "gain": gain.sum(axis=1),
-            "standard_error": _error_of_sum(gain),
-            "gain_percent": 100 * gain.sum(axis=1) / divisor,
-            "gain_percent_se": 100 * _error_of_sum(residual) / divisor,
-        }
-        by_estimator = {name: ("estimator", values) for name, values in columns.items()}
-        by_bin.append(
-            xr.Dataset(by_estimator | {"items": len(items), "score": t[items].mean()})
-        )
-    gains = xr.concat(by_bin, pd.Index(list(slices), name="bin"))
-    return gains.assign_coords(estimator=list(estimates)).transpose("estimator", "bin")
+        total = gain.sum(axis=1)
+        lost = float(loss[items].sum()) or np.nan
+        residual = gain - np.outer(total / lost, loss[items])  # by the delta method
+        error_percent = 100 * _error_of_sum(residual) / lost
+        numbers = likelihood[:, items].sum(axis=1), total, _error_of_sum(gain)
+        rows.append([*numbers, 100 * total / lost, error_percent])
+    values = np.transpose(rows, (1, 2, 0))
+    gains: dict[str, Any] = {
+        name: (("estimator", "bin"), numbers)
+        for name, numbers in zip(_GAINS, values, strict=True)
+    }
+    gains["items"] = "bin", [*map(len, slices.values())]
+    gains["score"] = "bin", [t[items].mean() for items in slices.values()]
+    return xr.Dataset(gains, {"estimator": list(estimates), "bin": list(slices)})
 
 
 def _error_of_sum(values: Floats) -> Floats:
@@ -320,6 +324,15 @@ def _error_of_sum(values: Floats) -> Floats:
     )
 
 
+def _expected(outcome: Outcome, predictor: Floats) -> tuple[Floats, Floats]:
+    """Theta at positions on the scale of theta, and its derivative."""
+    scale = outcome.theta
+    if scale is not LINEAR:
+        predictor = np.clip(predictor, -_FARTHEST, _FARTHEST)
+    theta = scale.score(predictor)
+    return theta, outcome.noise(theta)
+
+
 def _regression(
     outcome: Outcome, x: Floats, weight: Floats, total: Floats, penalty: float = 0.0
 ) -> Floats:
@@ -328,14 +341,17 @@ def _regression(
     ridge = np.append(0.0, np.full(design.shape[1] - 1, penalty))
     coefficients = np.zeros(design.shape[1])
     pooled = outcome.pooled_rate(float(total.sum()), float(weight.sum()))
-    coefficients[0] = outcome.theta.position(pooled)
+    scale = outcome.theta
+    coefficients[0] = scale.position(pooled)
     for _ in range(_MOST_STEPS):
-        theta, slope = outcome.expected(design @ coefficients)
+        theta, slope = _expected(outcome, design @ coefficients)
         information = (design.T * (weight * slope)) @ design + np.diag(ridge)
         damping = _DAMPING * np.trace(information) * np.eye(len(ridge))
         pull = design.T @ (total - weight * theta) - ridge * coefficients
         step = np.linalg.solve(information + damping, pull)
-        coefficients += np.clip(step, -outcome.longest, outcome.longest)
+        if scale is not LINEAR:  # which one step solves
+            step = np.clip(step, -_LONGEST, _LONGEST)
+        coefficients += step
         if np.abs(step).max() < 1e-9 * (1.0 + np.abs(coefficients).max()):
             break
     return coefficients
@@ -350,7 +366,7 @@ def calibration_line(
     sd = float(x.std()) or 1.0
     standard = (x - x.mean()) / sd
     level, slope = _regression(outcome, standard, *outcome.weighted(y, size))
-    theta, _ = outcome.expected(level + slope * standard)
+    theta, _ = _expected(outcome, level + slope * standard)
     return outcome.log_likelihood(y, size, theta), float(slope) / sd
 
 
@@ -382,7 +398,7 @@ def baselines(
         x = basis.fit_transform(position[:, None])
         level, *slopes = _regression(outcome, x, events, total, ridge)
         predictor = level + basis.transform(places[:, None]) @ np.array(slopes)
-        return unit * outcome.expected(predictor)[0]
+        return unit * _expected(outcome, predictor)[0]
 
     pooled = outcome.pooled_rate(float(total.sum()), float(weight.sum()))
     constant = np.full(len(places), pooled)
@@ -479,9 +495,7 @@ def leakage(
                 f"{name}= has {other.kind} items, not {items.kind} ones: give the same rows in "
                 "the same order"
             )
-        evidence[where] = judge(
-            OUTCOMES[items.kind], read_frame(items), read_frame(other)
-        )
+        evidence[where] = judge(items.outcome, read_frame(items), read_frame(other))
     table = pd.DataFrame.from_dict(evidence, "index", columns=["value", "z", "p"])
     table = table.rename_axis("where").reset_index().assign(what="leakage")
     tolerated = (table["where"] == "out-of-fold scores") & (

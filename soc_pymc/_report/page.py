@@ -26,7 +26,6 @@ from ..checks.findings import (
     worst_first,
 )
 from ..data.items import Items
-from ..data.roles import Roles
 from ..data.sources import kind_of
 from ..data.statistics import Statistics
 from ..fits.fit import Fit
@@ -74,7 +73,7 @@ class Page:
             vars(self),
             page=self,
             outcome=self.fit.curves.outcome,
-            scored=Roles.of(self.fit.data.attrs).has_score,
+            scored=self.fit.curves.roles.has_score,
             curves_picture=partial(picture_of, plots.plot_curves, self.fit, PROB),
             prior_picture=partial(picture_of, plots.plot_prior, self.fit),
             pit_picture=partial(picture_of, plots.plot_pit, self.check),
@@ -102,7 +101,7 @@ class Page:
         """Return tables of the items, their statistics and the fit, as these show themselves."""
         fit = self.fit
         roles = self.items.roles.arguments
-        n = fit.data["constant_data"]["n_items"]
+        n = fit.curves.bins["n_items"]
         rows = [
             ("prior", short(fit.prior)),
             ("method", short(fit.method)),
@@ -137,7 +136,7 @@ class Page:
     def code(self) -> Markup:
         """Return the calls that made the fit and this page, as far as the fit knows them."""
         items = self.items
-        bins = self.fit.data["constant_data"].sizes["bin"]
+        bins = self.fit.curves.bins.sizes["bin"]
         source = repr(items.source) if kind_of(items.source) == "files" else "table"
         roles = _arguments(items.roles.arguments)
         joint = ", joint=True" if self.fit.prior.reads_joint else ""
@@ -159,9 +158,7 @@ class Page:
         drawn["sd"] = (drawn["variance"] ** 0.5).assign_attrs(banded="log")
         names = {curve: name for curve, name in _CURVES.items() if curve in drawn}
         banded = bands(drawn[[*names]], PROB)
-        places = (
-            scores.tolist() if Roles.of(self.fit.data.attrs).has_score else ["none"]
-        )
+        places = scores.tolist() if self.fit.curves.roles.has_score else ["none"]
         columns = {"score": places}
         columns["items up to it"] = [f"{np.mean(score <= t):.0%}" for t in scores]
         head = [*columns]

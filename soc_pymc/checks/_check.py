@@ -9,8 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 import xarray as xr
 from numpy.random import Generator
-from numpy.typing import NDArray
-from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from .._lib.above import made_above
@@ -24,6 +22,7 @@ from ..data.items import Items
 from ..data.sources import opened, word_columns
 from ..data.statistics import Statistics
 from ..families.rows import MEAN_ONLY
+from ..fits.deferred import Later
 from ..fits.fit import FIT, PARETO_K, Fit, Status
 from ..posterior.averages import cdf_without
 from ..posterior.item_columns import Columns, select
@@ -32,6 +31,7 @@ from . import pit
 from .advice import Gains, advise
 from .comparison import LeftOut, leave_one_out, other_total
 from .findings import (
+    ALL,
     FAIL,
     OK,
     VERDICTS,
@@ -50,7 +50,6 @@ from .observations import (
     observe,
     totals_without_folds,
 )
-from .pit import ALL
 
 _DRAWS = 1000  # in the tree for ArviZ
 _MOST_COLUMNS = 8  # most columns of a table that advice names unasked
@@ -322,8 +321,7 @@ class Checks:
             # would scatter more than replicates of that draw, as the draw is not their truth; items
             # whose curve is hardly known weigh less, or the far draws of clusters would rule the
             # sum
-            places = part["score"], part.get("group"), part[outcome.size]
-            curves = posterior.curve_variables(*places, middle)
+            curves = posterior.curve_variables(part, middle)
             mean = np.median(curves["mean"], axis=0)
             variance = np.median(curves["variance"], axis=0)
             low, high = np.quantile(curves["mean"], [0.16, 0.84], axis=0)
@@ -350,8 +348,7 @@ class Checks:
         typical = select(columns, slice(None, None, step))
         size = typical[outcome.size]
         draws = self.posterior.curves.even_draws(_REPLICATES)
-        places = typical["score"], typical.get("group"), size
-        curves = self.posterior.curve_variables(*places, draws)
+        curves = self.posterior.curve_variables(typical, draws)
         moments = (curves[name].mean(axis=0) for name in ("mean", "variance"))
         widths = outcome.other_width(typical[outcome.observed], size, *moments)
         width = float(np.median(widths))
@@ -413,7 +410,7 @@ class Checks:
         }
         shape = draws.sizes["chain"], draws.sizes["draw"], len(item)
         for group, (dtype, make) in by_draw.items():
-            later = indexing.LazilyIndexedArray(_Later(shape, np.dtype(dtype), make))
+            later = indexing.LazilyIndexedArray(Later(shape, dtype, make))
             groups[group] = xr.Dataset({name: (tuple(coords), later)}, coords)
         return groups
 
@@ -449,21 +446,3 @@ def _of_status(status: Status) -> list[Finding]:
         for name, value, good, verdict in tests
         if value is not None
     ]
-
-
-class _Later(BackendArray):
-    """An array that is made when it is first read."""
-
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], make: Any) -> None:
-        self.shape = shape
-        self.dtype = dtype
-        self._make = make
-
-    @cached_property
-    def _values(self) -> NDArray[Any]:
-        return np.asarray(self._make(), dtype=self.dtype).reshape(self.shape)
-
-    def __getitem__(self, key: Any) -> Any:
-        support = indexing.IndexingSupport.OUTER_1VECTOR
-        part = self._values.__getitem__
-        return indexing.explicit_indexing_adapter(key, self.shape, support, part)

@@ -25,7 +25,7 @@ from .._lib.threads import one_blas_thread
 from ..data.items import Items
 from ..data.statistics import STATISTICS, Statistics
 from ..families.priors import Prior
-from ..fits.fit import PARETO_K, Fit, Status, named_fits, outcome_roles
+from ..fits.fit import PARETO_K, Fit, Status, named_fits
 from ..fits.methods import Method
 from ..posterior.averages import density_moments
 from ..posterior.item_columns import Columns, in_chunks, select
@@ -380,7 +380,7 @@ def _check_columns(fits: Mapping[str, Fit]) -> None:
                 f"{name!r} is a fit with one draw, which cannot leave items out: compare such "
                 "fits by soc.evaluate.cross_validate, on statistics with folds"
             )
-        roles, base_roles = (outcome_roles(x.data.attrs) for x in (fit, base))
+        roles, base_roles = (x.curves.roles.outcomes for x in (fit, base))
         if roles != base_roles:
             raise FitError(
                 f"{reference!r} and {name!r} are fits of other columns ({base_roles} and {roles}): "

@@ -19,6 +19,7 @@ from ..families.priors import Prior
 
 PROB = 0.9  # of intervals, where the user names none
 SIDES = float(special.ndtri((1 + PROB) / 2))  # sds to either end of such an interval
+ALL = "all items"
 OK, WARN, FAIL = VERDICTS = "ok", "warn", "fail"
 # p-values: after correction for many tests, and each by itself
 FAILS = 0.01

@@ -5,21 +5,17 @@ that of the mean curve, and at their cell's mean exposure or noise sd. For the P
 anywhere in its cell, for leave-one-out at its mean: at most 1/1500 nat off, for all priors alike.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.random import Generator
-from numpy.typing import NDArray
-from scipy import sparse
 
 from .._lib.arguments import A
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsError
-from .._lib.progress import parts
-from .._lib.threads import ordered_map
 from .._model.rows import CLASS
 from ..data.items import ANY_ITEMS, Items
 from ..data.roles import Roles
@@ -78,25 +74,21 @@ def _of_cells(curves: Curves, stats: Statistics) -> Observations:
     outcome = curves.outcome
     code = cells["group"] * bool(stats.groups)
     bins = bin_scores_of(curves, stats)
-    place = bins.positions.place(code, cells["bin"])
     low, high = outcome.cell_range(cells)
-    columns: dict[str, NDArray[np.generic]] = {
-        "score": bins.score[place],
+    columns = bins.columns(cells) | {
         outcome.observed: cells["sum_y"] / cells["n"],
         outcome.size: outcome.mean_size(cells),
-        "spread": bins.spread[place],
+        "spread": bins.spread[bins.positions.rows(cells)],
         "low": low,
         "high": high,
     }
-    if curves.groups:
-        columns["group"] = np.array(stats.groups, dtype=object)[code]
     labels = {
         grouping.column: pd.Series(
             np.array(grouping.levels, dtype=object)[grouping.code[code]]
         )
         for grouping in stats.groupings
     }
-    return Observations(columns, cells["n"], labels, Roles.of(stats.data.attrs))
+    return Observations(columns, cells["n"], labels, stats.roles)
 
 
 class CurveRows(NamedTuple):
@@ -120,9 +112,7 @@ def curve_rows(curves: Curves, stats: Statistics) -> CurveRows:
     tables = {}
     for name in ("joint",) if by_size else ("part", *family.outcome.margins):
         table = stats.table(name)
-        group = table["group"] * bool(stats.groups)
-        row = bins.positions.place(group, table["bin"])
-        tables[name] = {**table, "row": row}
+        tables[name] = {**table, "row": bins.positions.rows(table)}
     base = next(iter(tables.values()))
     place = np.arange(len(bins.score))
     if by_size:
@@ -162,23 +152,3 @@ def totals_without_folds(items: Items, **options: Any) -> Statistics:
     """Return statistics of items in as many bins as they allow, without warnings of bins."""
     quiet: dict[str, Any] = {"on_leakage": "ignore", "warns_of_bins": False}
     return totals_of(items, Options(folds=0, **quiet, **options))
-
-
-def summed(
-    curves: Curves,
-    weight: Floats,
-    target: Ints,
-    size: int,
-    values: Callable[[slice], Sequence[Floats]],
-    progress: bool | None = False,
-) -> Floats:
-    """Return weighted sums of values (draws, items) over the items of each of `size` targets."""
-
-    def of_part(rows: slice) -> Floats:
-        number = rows.stop - rows.start
-        pairs = np.arange(number), target[rows]
-        share = sparse.csr_array((weight[rows], pairs), shape=(number, size))
-        return np.stack(np.broadcast_arrays(*(x @ share for x in values(rows))))
-
-    blocks = parts("sums over items", len(target), curves.items_at_once, progress)
-    return np.asarray(sum(ordered_map(of_part, blocks)))

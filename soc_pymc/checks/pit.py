@@ -27,10 +27,9 @@ from ..fits.curves import Curves
 from ..posterior.averages import cdf_interval
 from ..posterior.item_columns import Columns, in_chunks, select
 from ..posterior.predictive import Posterior
-from .findings import FAIL, FAILS, OK, WARN, WARNS, Finding, Remedy
+from .findings import ALL, FAIL, FAILS, OK, WARN, WARNS, Finding, Remedy
 from .observations import Observations
 
-ALL = "all items"
 TOGETHER = "PIT of slices"  # the check of all slices by one quantity together
 NUMBER = "slices with p < 0.05"  # the check of how many there are
 LEAST = 20  # items of a slice: no test on fewer says anything

@@ -72,6 +72,11 @@ class Roles(dict[str, str]):
         return Roles(date | self.groups)
 
     @property
+    def outcomes(self) -> "Roles":
+        """Columns of score and outcome."""
+        return Roles({r: c for r, c in self.items() if bounds_of(r) and r != "fold"})
+
+    @property
     def columns(self) -> list[str]:
         """Names of the columns that the table of items has."""
         return [name for name in self.values() if name != NO_SCORE]

@@ -20,13 +20,11 @@ from .._lib.errors import FitError
 from .._lib.laws import pearson3_cdf, pearson3_quantile
 from .._lib.progress import parts
 from .._lib.threads import ordered_map
-from ..checks.observations import summed
-from ..checks.pit import ALL
+from ..checks.findings import ALL
 from ..data.items import Items, check_outcomes
-from ..families import OUTCOMES
 from ..families.mixtures import NEAR_ZERO
 from ..fits.fit import Fit
-from ..posterior.item_columns import select
+from ..posterior.item_columns import select, summed
 from ..posterior.items import probabilities
 from ..prior_table import quantile_name
 from .choices import DecisionItems, read_decision
@@ -309,7 +307,7 @@ def total(
     mean = switch(mean, "mean")
     threshold = OrNone(Real())(threshold, "threshold")
     probs = probabilities(quantiles)
-    outcome = OUTCOMES[items.kind]
+    outcome = items.outcome
     if (
         isinstance(weights, str)
         and weights in ("exposure", outcome.size)

@@ -31,7 +31,7 @@ from .mixtures import (
     between,
     reciprocal,
 )
-from .outcome import SCORES, Outcome, Table, Validity, Words, rate_of, residual_squares
+from .outcome import SCORES, Outcome, Table, Validity, Words, residual_squares
 from .poisson import COUNT_CELLS, EXPOSURE_CELLS, draw_log_gamma
 from .priors import Beta, BetaMixture
 from .rows import Columns, Pair, Ragged, RowSums, Tensor, columns, histogram, rising
@@ -85,7 +85,6 @@ class BinomialOutcome(Outcome):
     observed = "successes"
     size = "trials"
     theta = LOGIT
-    zeros = "zero successes"
     grid = f"numbers exact below {EXACT_COUNTS}, {1 << STEPS} cells an octave"
     ends = (0.0, 1.0)  # where the logit is infinite: forests vote as one
     words = Words(
@@ -132,14 +131,6 @@ class BinomialOutcome(Outcome):
         trials = float(sums["sum_N"])
         return f"{int(sums['sum_y']):,} successes in {trials:,.15g} trials"
 
-    def pooled_estimates(
-        self, y: Floats, size: Floats, items: Floats, group: Ints
-    ) -> Pair:
-        total = np.bincount(group, y)
-        amount = np.bincount(group, size)
-        rate = rate_of(total, amount)
-        return rate, rate_of(np.sqrt(total * (1.0 - rate)), amount)
-
     def excess_squares(
         self, groups: Columns, part: Mapping[Hashable, Any]
     ) -> tuple[Bools, Floats, Floats, Floats]:
@@ -165,9 +156,9 @@ class BinomialOutcome(Outcome):
     def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
         successes = y.astype(np.int64)
         trials = size.astype(np.int64)
-        held = rng.binomial(trials, fraction)
-        successes_held = rng.hypergeometric(successes, trials - successes, held)
-        return successes_held.astype(float), held.astype(float)
+        trials_kept = rng.binomial(trials, fraction)
+        successes_kept = rng.hypergeometric(successes, trials - successes, trials_kept)
+        return successes_kept.astype(float), trials_kept.astype(float)
 
     def noise(self, mean: Floats, variance: Floats | float = 0.0) -> Floats:
         return mean * (1.0 - mean) - variance

@@ -66,7 +66,6 @@ class NormalOutcome(Outcome):
     )
     usual_size = None
     no_information = LARGEST_VALUE
-    longest = farthest = np.inf  # a linear model is solved in one step
     words = Words(
         items="values with known noise",
         outcome="value",
@@ -176,8 +175,12 @@ class NormalOutcome(Outcome):
         noise = np.sqrt((1 - fraction) / fraction) * size * rng.standard_normal(len(y))
         return y + noise, size / np.sqrt(fraction)
 
-    def remainder(self, y: Floats, size: Floats, held: Pair, fraction: float) -> Pair:
-        return (y - fraction * held[0]) / (1 - fraction), size / np.sqrt(1 - fraction)
+    def remainder(
+        self, y: Floats, size: Floats, thinned: Pair, fraction: float
+    ) -> Pair:
+        return (y - fraction * thinned[0]) / (1 - fraction), size / np.sqrt(
+            1 - fraction
+        )
 
     def noise(self, mean: Floats, variance: Floats | float = 0.0) -> Floats:
         return np.ones_like(mean)

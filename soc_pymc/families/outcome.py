@@ -143,11 +143,6 @@ class Outcome(ABC):
     usual_size: float | None = 1.0
     no_information: float = 0.0  # size of an uninformative outcome
     ends: tuple[float, ...] = ()  # scores that are atoms however few items have them
-    # summary of checks: number of outcomes that are 0
-    zeros: str = ""
-    # of the coefficients of regressions: longest step, and farthest position of theta
-    longest: float = 1.0
-    farthest: float = 300.0
 
     # --- columns
 
@@ -256,9 +251,11 @@ class Outcome(ABC):
     def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
         """A random part of each outcome, and its size; `remainder` is independent of it."""
 
-    def remainder(self, y: Floats, size: Floats, held: Pair, fraction: float) -> Pair:
+    def remainder(
+        self, y: Floats, size: Floats, thinned: Pair, fraction: float
+    ) -> Pair:
         """The rest of each outcome after thinning, and its size."""
-        return y - held[0], size - held[1]
+        return y - thinned[0], size - thinned[1]
 
     # --- estimates of theta from outcomes alone
 
@@ -266,11 +263,13 @@ class Outcome(ABC):
         """Each item's own estimate of theta; NaN without information."""
         return rate_of(y, size)
 
-    @abstractmethod
     def pooled_estimates(
         self, y: Floats, size: Floats, items: Floats, group: Ints
     ) -> Pair:
         """Estimates of theta, and their errors from noise alone, by group of bins of items."""
+        total = np.bincount(group, size)
+        theta = rate_of(np.bincount(group, y), total)
+        return theta, rate_of(np.sqrt(total * self.noise(theta)), total)
 
     def reads_theta(self, score: Floats, outcome: Floats, size: Floats) -> bool:
         """Return True if scores of bins are estimates of a positive theta, within a factor of 3."""
@@ -297,8 +296,11 @@ class Outcome(ABC):
     @property
     def summaries(self) -> Mapping[str, Callable[..., Floats]]:
         """Summaries of items to compare with replicates, by name: (y, size, mean, variance)."""
-        zeros = {self.zeros: lambda y, *_: (y == 0).sum(axis=-1)} if self.zeros else {}
-        return {"dispersion": self.scatter, **zeros}
+        summaries = {"dispersion": self.scatter}
+        if self.whole:
+            name = f"zero {self.words.outcomes}"
+            summaries[name] = lambda y, *_: (y == 0).sum(axis=-1)
+        return summaries
 
     def scatter(
         self, y: Floats, size: Floats, mean: Floats, variance: Floats
@@ -332,11 +334,6 @@ class Outcome(ABC):
     def weighted(self, y: Floats, size: Floats) -> Pair:
         """Weights, and outcomes times their weights: the ratio estimates theta."""
         return size, y
-
-    def expected(self, predictor: Floats) -> Pair:
-        """Theta at positions on the scale of theta, and its derivative."""
-        theta = self.theta.score(np.clip(predictor, -self.farthest, self.farthest))
-        return theta, self.noise(theta)
 
 
 def uniform_range(cells: Columns) -> Pair:

@@ -15,12 +15,12 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Bools, Floats
 from .._lib.errors import ItemsError
 from ..prior_table import GammaFormulas
 from .family import Family, Generators
 from .mixtures import LOWEST, Frame, Grid, Relative, between, reciprocal
-from .outcome import SCORES, Outcome, Table, Validity, Words, rate_of, residual_squares
+from .outcome import SCORES, Outcome, Table, Validity, Words, residual_squares
 from .priors import Gamma, GammaMixture
 from .rows import (
     Columns,
@@ -97,7 +97,6 @@ class PoissonOutcome(Outcome):
     size = "exposure"
     theta = LOG
     relative = True
-    zeros = "zero counts"
     words = Words(
         items="counts in exposures",
         outcome="count",
@@ -135,13 +134,6 @@ class PoissonOutcome(Outcome):
     def describe(self, n: int, sums: Mapping[str, Any]) -> str:
         exposure = float(sums["sum_N"])
         return f"{int(sums['sum_y']):,} counts in exposure {exposure:,.6g}"
-
-    def pooled_estimates(
-        self, y: Floats, size: Floats, items: Floats, group: Ints
-    ) -> Pair:
-        total = np.bincount(group, y)
-        amount = np.bincount(group, size)
-        return rate_of(total, amount), rate_of(np.sqrt(total), amount)
 
     def excess_squares(
         self, groups: Columns, part: Mapping[Hashable, Any]

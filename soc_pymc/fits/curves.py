@@ -15,7 +15,7 @@ from .._lib.arrays import Floats, Ints
 from .._model.monotone import project_monotone
 from .._model.splines import Axis, spline_matrix
 from ..data.items import grouping_dims
-from ..data.roles import CROSS, MARK
+from ..data.roles import CROSS, MARK, Roles
 from ..families import family_of
 from ..families.family import Family
 from ..families.outcome import Outcome
@@ -76,6 +76,11 @@ class Curves:
     def family(self) -> Family:
         """The family of the prior."""
         return family_of(self.prior)
+
+    @cached_property
+    def roles(self) -> Roles:
+        """Columns of the items by role."""
+        return Roles.of(self.attrs)
 
     @property
     def outcome(self) -> Outcome:
@@ -155,11 +160,11 @@ class Curves:
 
     def thin(self, most: int) -> "Curves":
         """Return the curves with their `even_draws` alone."""
-        chains, draws = self.shape
-        even = self.even_draws(most)[: self.even_draws(most).size // chains]
-        if len(even) == draws:
+        even = self.even_draws(most)
+        if len(even) == self.number:
             return self
-        return self.with_draws(self.posterior.isel(draw=even))
+        per_chain = len(even) // self.shape[0]
+        return self.with_draws(self.posterior.isel(draw=even[:per_chain]))
 
     # --- places
 
@@ -238,7 +243,11 @@ class Curves:
         return location[0], dispersion[0]
 
     def _at(
-        self, score: ArrayLike, group: Any, size: Any, reduce: _Reduce
+        self,
+        score: ArrayLike,
+        group: ArrayLike | None,
+        size: ArrayLike | None,
+        reduce: _Reduce,
     ) -> tuple[Floats, Floats]:
         score = np.asarray(score, dtype=float)
         group = group if self.groups else None
@@ -256,7 +265,12 @@ class Curves:
         return self.family.curve_names[curve == "variance"]
 
     def _curve(
-        self, curve: str, score: Floats, group: Any, size: Any, reduce: _Reduce
+        self,
+        curve: str,
+        score: Floats,
+        group: ArrayLike | None,
+        size: ArrayLike | None,
+        reduce: _Reduce,
     ) -> Floats:
         """Draws of one curve, with all its terms."""
         name = self._variable(curve)

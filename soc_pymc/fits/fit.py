@@ -17,7 +17,6 @@ from .._lib.errors import FitError
 from .._lib.files import read_saved, save_netcdf
 from .._lib.reprs import Rows, groups_row, html_table, lines, number, score_range, short
 from .._model.splines import Axis
-from ..data.roles import Roles, bounds_of
 from ..families.priors import PRIORS, Prior, Spline
 from .curves import Curves
 from .deferred import with_recipes, without_recipes
@@ -238,23 +237,21 @@ class Fit:
 
 
 def _fit_rows(fit: Fit) -> Rows:
-    sizes = fit.data["posterior"].sizes
-    chains = f" in {sizes['chain']} chains" if sizes["chain"] > 1 else ""
-    bins = fit.data["constant_data"].to_dataset()
+    chains, _ = fit.curves.shape
+    in_chains = f" in {chains} chains" if chains > 1 else ""
+    bins = fit.curves.bins
     items = f"{int(bins['n_items'].sum()):,} in {bins.sizes['bin']:,} bins"
     table = fit.selection
-    chosen = (
-        []
-        if table is None
-        else [("chosen", table.loc[table["chosen"], "reason"].item())]
-    )
+    chosen: Rows = []
+    if table is not None:
+        chosen = [("chosen", table.loc[table["chosen"], "reason"].item())]
     return [
         ("prior", short(fit.prior)),
         *chosen,
         ("method", short(fit.method)),
-        ("draws", f"{sizes['chain'] * sizes['draw']:,}{chains}"),
+        ("draws", f"{fit.curves.number:,}{in_chains}"),
         ("items", items),
-        ("scores", score_range(bins) if Roles.of(fit.data.attrs).has_score else "none"),
+        ("scores", score_range(bins) if fit.curves.roles.has_score else "none"),
         *groups_row(fit.groups),
         ("seconds", f"{fit.status.seconds:.1f}"),
     ]
@@ -270,12 +267,6 @@ def with_draws(fit: Fit, posterior: xr.Dataset) -> Fit:
 
 FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
 """The rule for an argument that is a fit."""
-
-
-def outcome_roles(attrs: Mapping[Any, Any]) -> dict[str, str]:
-    """Columns of score and outcome, from the attributes of a fit or of statistics."""
-    names = Roles.of(attrs)
-    return {r: c for r, c in names.items() if bounds_of(r) and r != "fold"}
 
 
 def load_fit(path: str | os.PathLike[str]) -> Fit:

@@ -25,7 +25,7 @@ from ..families.priors import Prior
 from ..families.scales import common_scale
 from ..fits.fit import Fit
 from ..fits.methods import Method
-from ..posterior.calibration import curves_of
+from ..posterior.calibration import curve_variables
 from ..posterior.extrapolation import warn_of_extrapolation
 from ..posterior.item_columns import Columns, arrays_of, in_chunks
 from ..posterior.items import item_posteriors
@@ -221,10 +221,10 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         sizes = exposure, noise_sd, trials
         if y is None and self.fit_.mean_only:
             columns, groups = self._columns(X, y, sizes, group)
-            labels = self._group_labels(groups).get("group")
+            places = {"score": columns["score"], **self._group_labels(groups)}
             warn_of_extrapolation(self.fit_.curves, columns["score"])
-            curves = curves_of(posterior_of(self.fit_), columns["score"], labels)
-            return np.asarray(curves["mean"].mean(("chain", "draw")).to_numpy())
+            variables = curve_variables(posterior_of(self.fit_), places)
+            return np.asarray(variables["mean"].mean(axis=0))
         return self._summaries(X, y, sizes, (), group)[0]
 
     def predict_std(
@@ -388,7 +388,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
     @property
     def _outcome(self) -> Outcome:
-        return OUTCOMES[self.statistics_.kind]
+        return self.statistics_.outcome
 
     def _columns(
         self, X: ArrayLike, y: Column, sizes: tuple[Column, ...], group: Column
@@ -414,7 +414,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
                 )
             columns[size] = self._size(self._outcome, None, scores)
         groups = _groups_of(group, scores)
-        n = len(Roles.of(self.fit_.data.attrs).groups)
+        n = len(self.fit_.curves.roles.groups)
         if len(groups) != n and (groups or self.fit_.groups):
             remedy = f"give {n} as group=" if n else "leave out group="
             raise ItemsError(
@@ -557,10 +557,9 @@ def _over_sizes(fit: Fit, columns: Mapping[str, Any]) -> Floats:
     warn_of_extrapolation(posterior.curves, columns["score"])
 
     def summarized(part: Columns) -> Floats:
-        curves = curves_of(posterior, part["score"], part.get("group"))
-        draws = ("chain", "draw")
-        mean = curves["mean"].mean(draws)
-        variance = curves["variance"].mean(draws) + curves["mean"].var(draws)
-        return np.array([mean, variance**0.5, variance])
+        variables = curve_variables(posterior, part)
+        mean = variables["mean"]
+        variance = variables["variance"].mean(axis=0) + mean.var(axis=0)
+        return np.array([mean.mean(axis=0), variance**0.5, variance])
 
     return in_chunks(summarized, posterior.curves.items_at_once, columns)

@@ -6,25 +6,23 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from .._lib import arguments as rules
 from .._lib.arguments import PROBABILITY, A, OrNone, Whole, shown
 from .._lib.arrays import Floats, equal_parts
 from .._lib.errors import FitError
 from .._lib.reprs import counted
-from ..data.roles import Roles
 from ..families import FAMILIES
-from ..families.outcome import Outcome
 from ..families.rows import MEAN_ONLY
-from ..families.scales import LINEAR, LOG
-from ..fits.fit import FIT, Fit, outcome_roles
+from ..families.scales import LINEAR, LOG, Scale
+from ..fits.fit import FIT, Fit
 from ..posterior.averages import scorer
 from ..posterior.calibration import bands, calibration_curves, curves_of, default_scores
 from ..posterior.predictive import posterior_of
 from ..quantities.curves import SHARES, score_quantiles
 from . import style
-from .style import AX
+from .style import AX, Panels
 
 _POINTS = 40  # dots
 _END_MARGIN = (
@@ -65,10 +63,10 @@ def plot_curves(
     fit: Fit,
     prob: float = 0.9,
     simultaneous: bool = True,
-    axes: Sequence[Axes] | NDArray[Any] | None = None,
+    axes: Sequence[Axes] | Panels | None = None,
     *,
     group: object = None,
-) -> NDArray[Any]:
+) -> Panels:
     """Draw E(theta | t) over the binned data, and below it how widely theta varies given the score.
 
     The lower curve is the coefficient of variation of theta for counts, its sd for values and for
@@ -137,7 +135,7 @@ def plot_curves(
         _shade(fit, panels, curves, prob, alpha=0.35, label=label)
         name = "estimate" if fit.one_draw else "posterior median"
         if _weighs_by_size(fit):
-            name += f", items weighted by their {outcome_of(fit).words.size}"
+            name += f", items weighted by their {fit.curves.outcome.words.size}"
         _draw_medians(panels, curves, style.CURVE, name)
         if fit.atoms:
             _atom_points(fit, panels, prob)
@@ -149,11 +147,9 @@ def plot_curves(
     return panels
 
 
-def _draw_level(
-    fit: Fit, panels: NDArray[Any], prob: float, groups: list[object]
-) -> NDArray[Any]:
+def _draw_level(fit: Fit, panels: Panels, prob: float, groups: list[object]) -> Panels:
     """Draw the distribution of theta and the posterior of its mean, for all items or by group."""
-    scale = outcome_of(fit).theta
+    scale = fit.curves.outcome.theta
     exposure = None
     if fit.prior.exposure is not None:  # the typical one
         share, log_size = (fit.curves.bins[name].to_numpy() for name in _SIZES)
@@ -183,7 +179,7 @@ def _mean_and_spread(
     """Return draws of E(theta | t), and of the sd of theta, for rates relative to E(theta | t)."""
     curves = fitted_curves(fit, score, group)
     spread = curves["variance"] ** 0.5
-    if outcome_of(fit).relative:
+    if fit.curves.outcome.relative:
         spread = spread / curves["mean"]
     return curves[["mean"]].assign(spread=spread.assign_attrs(banded="log"))
 
@@ -199,7 +195,7 @@ def _banded(
 
 
 def _shade(
-    fit: Fit, axes: NDArray[Any], curves: xr.Dataset, prob: float, simultaneous: bool = False,
+    fit: Fit, axes: Panels, curves: xr.Dataset, prob: float, simultaneous: bool = False,
     **look: Any,
 ) -> None:  # fmt: skip
     """Draw the bands of both curves, unless the fit has a single draw."""
@@ -211,16 +207,14 @@ def _shade(
             ax.fill_between(curves["score"].to_numpy(), low, high, **look)
 
 
-def _draw_medians(
-    axes: NDArray[Any], curves: xr.Dataset, color: str, name: str
-) -> None:
+def _draw_medians(axes: Panels, curves: xr.Dataset, color: str, name: str) -> None:
     for ax, (_, middle, _) in zip(axes, _banded(curves, 0.5), strict=True):
         ax.plot(
             curves["score"].to_numpy(), middle, color=color, label=name, linewidth=1.6
         )
 
 
-def _atom_points(fit: Fit, axes: NDArray[Any], prob: float) -> None:
+def _atom_points(fit: Fit, axes: Panels, prob: float) -> None:
     """Draw points with bars at scores that many items share, which are not on the curves."""
     curves = _mean_and_spread(fit, fit.atoms)
     score = curves["score"].to_numpy()
@@ -236,7 +230,7 @@ def _atom_points(fit: Fit, axes: NDArray[Any], prob: float) -> None:
 
 def _data_points(fit: Fit, ax: Axes) -> None:
     """Draw the outcomes of merged bins."""
-    outcome, (centre, estimate, error) = outcome_of(fit), _merged_outcomes(fit)
+    outcome, (centre, estimate, error) = fit.curves.outcome, _merged_outcomes(fit)
     # whiskers must stay on the axis
     rooms = estimate - outcome.theta.low, outcome.theta.high - estimate
     ends = [np.minimum(error, 0.9 * room) for room in rooms]
@@ -246,9 +240,9 @@ def _data_points(fit: Fit, ax: Axes) -> None:
     ax.errorbar(centre, estimate, yerr=ends, label=label, **_DOTS)
 
 
-def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> None:
+def _label_curves(fit: Fit, axes: Panels, score: Floats, what: str) -> None:
     top, bottom = axes
-    outcome = outcome_of(fit)
+    outcome = fit.curves.outcome
     scale = fit.axis("mean").scale
     relative = outcome.relative
     if outcome.reads_theta(*_bins_of(fit)[:3]):
@@ -262,7 +256,7 @@ def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> Non
     mean = f"E(theta | score)\n{_theta_words(fit)[0]}"
     style.finish(top, f"Calibration curves{what}\n{_sizes_of(fit)}", "", mean)
     spread = "sd(theta | score)" + ("\n/ E(theta | score)" if relative else "")
-    score_name = style.named("score", outcome_roles(fit.data.attrs).get("score"))
+    score_name = style.named("score", fit.curves.roles.outcomes.get("score"))
     style.finish(
         bottom, "", score_name, spread, legend=False
     )  # the upper panel has one
@@ -319,65 +313,65 @@ def plot_prior(
             f"exposure={shown(exposure)}: give one for a fit with a term in exposure (noise sd), "
             "and for no other"
         )
-    scores = (
-        score_quantiles(fit.curves, SHARES)
-        if score is None
-        else rules.numbers_of(score, "score")
-    )
-    scores = np.atleast_1d(scores)
-    if scores.ndim != 1 or not 0 < len(scores) <= len(style.PALETTE):
-        raise FitError(f"score={shown(score)} must be 1 to {len(style.PALETTE)} scores")
+    scores = _few_scores(fit, score)
     calibration_curves(fit, scores, exposure=exposure)  # refuses scores without a place
-    outcome = outcome_of(fit)
+    outcome = fit.curves.outcome
+    scale = outcome.theta
     columns = {"score": scores}
+    where = ""
     if exposure is not None:
         columns[outcome.size] = np.full(len(scores), exposure)
-    rows = scorer(posterior_of(fit), tuple(_LEVELS), "all")(columns)
-    quantiles = rows[3 : 3 + len(_LEVELS)]  # a share of zeros follows them
-    scale = outcome.theta
+        where = f" and {outcome.words.size} {style.plain(exposure)}"
+    means, _, _, *quantiles = scorer(posterior_of(fit), tuple(_LEVELS), "all")(columns)
+    by_score = np.transpose(quantiles[: len(_LEVELS)])  # a share of zeros follows them
+    densities = [_density(theta, scale) for theta in by_score]
     ax = style.panels(ax, (7, 4.5))[0]
-    lines = []
-    for t, mean, theta, color in zip(
-        scores, rows[0], quantiles.T, style.PALETTE, strict=False
+    scored = fit.curves.roles.has_score
+    for t, mean, (theta, density, spike), color in zip(
+        scores, means, densities, style.PALETTE, strict=False
     ):
-        # equal quantiles are a spike at 0, and have no density
-        rises = np.diff(theta) > 0
-        position = scale.position(np.where(scale.holds(theta), theta, np.nan))
-        density = np.diff(_LEVELS)[rises] / np.diff(position)[rises]
-        middle = (0.5 * (theta[1:] + theta[:-1]))[rises]
-        spike = 0.0 if rises.all() else float(_LEVELS[1:][~rises].max())
-        name = f"score {t:.4g}" if Roles.of(fit.data.attrs).has_score else "all items"
-        label = name + (f" ({spike:.0%} at 0)" if spike else "")
-        ax.plot(middle, density, color=color, label=label, linewidth=1.6)
+        label = f"score {t:.4g}" if scored else "all items"
+        label += f" ({spike:.0%} at 0)" if spike else ""
+        ax.plot(theta, density, color=color, label=label, linewidth=1.6)
         ax.plot(mean, 0.0, "o", color=color, markersize=5, clip_on=False, zorder=3)
-        lines.append((middle, density))
-    highest = max(float(np.nanmax(density)) for _, density in lines)
-    drawn = np.concatenate(
-        [theta[density > _REACH * highest] for theta, density in lines]
-    )
-    low = float(drawn.min())
-    high = float(drawn.max())
+    highest = max(float(np.nanmax(density)) for _, density, _ in densities)
+    drawn = [theta[density > _REACH * highest] for theta, density, _ in densities]
+    low = min(float(theta.min()) for theta in drawn if len(theta))
+    high = max(float(theta.max()) for theta in drawn if len(theta))
     style.scaled_axis(ax.xaxis, scale.name, low, high)
     ax.set(xlim=(low, high), ylim=(0.0, 1.05 * highest))
-    where = (
-        "" if exposure is None else f" and {outcome.words.size} {style.plain(exposure)}"
-    )
-    what = (
-        "Theta given the score"
-        if Roles.of(fit.data.attrs).has_score
-        else "Theta of all items"
-    )
+    what = "Theta given the score" if scored else "Theta of all items"
+    unit = "density" if scale is LINEAR else f"density of the {scale.name} of theta"
     title = f"{what}{where}\n{_sizes_of(fit)}"
-    density = "density" if scale is LINEAR else f"density of the {scale.name} of theta"
-    style.finish(ax, title, f"theta, {_theta_words(fit)[0]}", density)
+    style.finish(ax, title, f"theta, {_theta_words(fit)[0]}", unit)
     return ax
+
+
+def _few_scores(fit: Fit, score: ArrayLike | None) -> Floats:
+    """Return the user's scores, as many as there are colours, or some of the fit's."""
+    if score is None:
+        return score_quantiles(fit.curves, SHARES)
+    scores = np.atleast_1d(rules.numbers_of(score, "score"))
+    if scores.ndim != 1 or not 0 < len(scores) <= len(style.PALETTE):
+        raise FitError(f"score={shown(score)} must be 1 to {len(style.PALETTE)} scores")
+    return scores
+
+
+def _density(theta: Floats, scale: Scale) -> tuple[Floats, Floats, float]:
+    """Return values of theta, their density and the share at 0, from quantiles at `_LEVELS`."""
+    rises = np.diff(theta) > 0  # equal quantiles are a spike at 0, and have no density
+    position = scale.position(np.where(scale.holds(theta), theta, np.nan))
+    density = np.diff(_LEVELS)[rises] / np.diff(position)[rises]
+    middle = (0.5 * (theta[1:] + theta[:-1]))[rises]
+    spike = 0.0 if rises.all() else float(_LEVELS[1:][~rises].max())
+    return middle, density, spike
 
 
 def plot_prior_predictive(
     result: xr.DataTree,
     lines: int = 40,
-    axes: Sequence[Axes] | NDArray[Any] | None = None,
-) -> NDArray[Any]:
+    axes: Sequence[Axes] | Panels | None = None,
+) -> Panels:
     """Draw E(theta | t) (left) and the distribution of the items' outcomes (right) under a prior.
 
     A thin line is a draw from the prior, the thick line the median, the band the central 90%.
@@ -469,14 +463,9 @@ def _draw_lines(
     ax.plot(*median, color=style.CURVE, linewidth=2.6, label="median")
 
 
-def outcome_of(fit: Fit) -> Outcome:
-    """Return the fit's kind of outcome."""
-    return fit.curves.outcome
-
-
 def _weighs_by_size(fit: Fit) -> bool:
     """Return whether curves and dots weigh items by sizes that add up, as theta depends on them."""
-    return fit.prior.exposure is not None and outcome_of(fit).sizes_add
+    return fit.prior.exposure is not None and fit.curves.outcome.sizes_add
 
 
 def fitted_curves(
@@ -487,14 +476,14 @@ def fitted_curves(
         raise FitError(f"the curve of the variance cannot be drawn: {MEAN_ONLY}")
     if group is None and _weighs_by_size(fit):
         scores = default_scores(fit.curves) if score is None else np.array(score)
-        return curves_of(posterior_of(fit), scores, by_size=True)
+        return curves_of(posterior_of(fit), {"score": scores}, by_size=True)
     return calibration_curves(fit, score, group)
 
 
 def _bins_of(fit: Fit) -> tuple[Floats, ...]:
     """Return score, outcome, size and number of items of every bin, by score."""
     bins = fit.curves.bins
-    outcome = outcome_of(fit)
+    outcome = fit.curves.outcome
     order = np.argsort(bins["score"].to_numpy())
     observed = fit.data["observed_data"][outcome.observed]
     score, size, items = (bins[name] for name in ("score", outcome.size, "n_items"))
@@ -511,10 +500,10 @@ def _merged_outcomes(fit: Fit) -> tuple[Floats, Floats, Floats]:
     _, group = np.unique(part, return_inverse=True)
     weighted = items * fit.curves.position("mean", score)
     position = np.bincount(group, weighted) / np.bincount(group, items)
-    estimate, error = outcome_of(fit).pooled_estimates(y, size, items, group)
+    estimate, error = fit.curves.outcome.pooled_estimates(y, size, items, group)
     merged = fit.axis("mean").inverse(position)
     merged[group[atom > 0]] = score[atom > 0]
-    inside = np.isfinite(estimate) & outcome_of(fit).theta.holds(estimate)
+    inside = np.isfinite(estimate) & fit.curves.outcome.theta.holds(estimate)
     return _drawn_at(fit, merged[inside]), estimate[inside], error[inside]
 
 
@@ -533,8 +522,8 @@ def _drawn_at(fit: Fit, score: Floats) -> Floats:
 
 def _theta_words(fit: Fit) -> tuple[str, str]:
     """Return the unit of theta and its estimate from outcomes alone, in the user's words."""
-    outcome = outcome_of(fit)
-    roles = outcome_roles(fit.data.attrs)
+    outcome = fit.curves.outcome
+    roles = fit.curves.roles.outcomes
     columns = {role: roles.get(role, role) for role in (outcome.observed, outcome.size)}
     name, size = (
         "" if name == role else style.escaped(name, 24)

@@ -8,7 +8,6 @@ import pandas as pd
 from matplotlib import colors
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from numpy.typing import NDArray
 from scipy import stats
 
 from .._lib.arguments import A, OrNone, Real, Whole, shown
@@ -18,7 +17,7 @@ from ..checks._check import CheckResult
 from ..checks.findings import Result, p_value, worst_first
 from ..families.scales import LOG
 from . import style
-from .style import AX
+from .style import AX, Panels
 
 _PROB = 0.95  # probability of bands that chance alone fills
 # of panels in a figure, and of bars in a histogram
@@ -36,7 +35,7 @@ _NUMBERS = ("value", "low", "high")
 
 def plot_pit(
     result: CheckResult, by: str | None = None, ax: Axes | None = None
-) -> NDArray[Any]:
+) -> Panels:
     """Draw the PIT of outcomes against the uniform distribution that a right model gives them.
 
     By slice it is the ECDF of the PIT minus the uniform cdf, with its 95% band. A curve above 0 at
@@ -191,8 +190,8 @@ def plot_intervals(
     table: pd.DataFrame | Result,
     rows: int = 30,
     reference: float | None = None,
-    axes: Axes | Sequence[Axes] | NDArray[Any] | None = None,
-) -> NDArray[Any]:
+    axes: Axes | Sequence[Axes] | Panels | None = None,
+) -> Panels:
     """Draw the values of a table with their intervals: a panel by ``what``, a row by ``where``.
 
     A dot is the value, a line its interval, a colour the verdict: blue ok, orange warn, red fail.

@@ -1,6 +1,8 @@
 """Scores of the items of a bin: their mean, spread and range, by group where groups are apart."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +18,8 @@ from ..fits.curves import Curves
 class BinPositions:
     """Occupied bins with the positions of their items on a scale."""
 
-    group: Ints  # codes of groups; 0 if they are pooled
+    by_group: bool  # false if groups are pooled, whose codes are then 0
+    group: Ints  # codes of groups
     bin: Ints  # numbers of bins, increasing within a group
     n: Ints
     mean: Floats
@@ -38,13 +41,21 @@ class BinPositions:
         low = sums["score_min"]
         high = sums["score_max"]
         return BinPositions(
-            group, number, sums["n"], mean, np.sqrt(np.nan_to_num(variance)), low, high
+            by_group,
+            group,
+            number,
+            sums["n"],
+            mean,
+            np.sqrt(np.nan_to_num(variance)),
+            low,
+            high,
         )
 
-    def place(self, group: Ints, number: Ints) -> NDArray[np.intp]:
-        """Return the positions of bins of groups among these."""
+    def rows(self, table: Mapping[str, Ints]) -> NDArray[np.intp]:
+        """Return which of these bins each row of a table of statistics is of."""
         bins = int(self.bin.max()) + 1
-        return np.searchsorted(self.group * bins + self.bin, group * bins + number)
+        key = table["group"] * self.by_group * bins + table["bin"]
+        return np.searchsorted(self.group * bins + self.bin, key)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +66,12 @@ class BinScores:
     score: Floats  # mean scores
     spread: Floats  # variances of the location over a bin's items
     labels: NDArray[np.object_] | None  # of their groups, if the curves have groups
+
+    def columns(self, table: Mapping[str, Ints]) -> dict[str, NDArray[Any]]:
+        """Return the score, and any group, of each row of a table of statistics."""
+        row = self.positions.rows(table)
+        group = {} if self.labels is None else {"group": self.labels[row]}
+        return {"score": self.score[row], **group}
 
 
 def bin_scores_of(curves: Curves, stats: Statistics) -> BinScores:

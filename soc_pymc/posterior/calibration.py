@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from .._lib import arguments
 from .._lib.arguments import DRAWS, PROBABILITY, SEED, A, numbers_of, shown, switch
@@ -12,7 +12,7 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsWarning, warn_user
 from .._lib.threads import one_blas_thread
 from ..data.items import label_of
-from ..data.roles import CROSS, MARK, Roles
+from ..data.roles import CROSS, MARK
 from ..data.statistics import STATISTICS, Statistics
 from ..families import family_of, family_of_kind
 from ..families.priors import Prior
@@ -91,41 +91,34 @@ def calibration_curves(
     sizes = _sizes(curves, exposure, len(scores))
     labels = None if label is None else np.full(len(scores), label, dtype=object)
     warn_of_extrapolation(curves, scores, "scores are")
-    return curves_of(posterior, scores, labels, sizes)
+    columns = {"score": scores, "group": labels, curves.outcome.size: sizes}
+    known = {role: values for role, values in columns.items() if values is not None}
+    return curves_of(posterior, known)
+
+
+def curve_variables(
+    posterior: Posterior, columns: Columns, by_size: bool = False
+) -> dict[str, Floats]:
+    """Draws (draws, n) of curves at scores and groups; without sizes, averaged over items'."""
+    if posterior.prior.exposure is None or posterior.outcome.size in columns:
+        return posterior.curve_variables(columns)
+    return _over_sizes(posterior, columns, by_size)
 
 
 def curves_of(
-    posterior: Posterior,
-    scores: Floats,
-    labels: NDArray[np.object_] | None = None,
-    sizes: Floats | None = None,
-    by_size: bool = False,
+    posterior: Posterior, columns: Columns, by_size: bool = False
 ) -> xr.Dataset:
-    """`calibration_curves` for checked scores, groups and sizes, by default averaged over items."""
-    if sizes is None and posterior.prior.exposure is not None:
-        variables = _over_sizes(posterior, scores, labels, by_size)
-    else:
-        variables = posterior.curve_variables(scores, labels, sizes)
-    scales = dict.fromkeys(_POSITIVE, LOG) | {
-        "mean": posterior.outcome.theta,
-        P_ZERO: LOGIT,
-    }
-    draws = posterior.curves.posterior
-    coords: dict[str, Any] = {
-        "chain": draws["chain"],
-        "draw": draws["draw"],
-        "score": scores,
-    }
-    shape = [len(coord) for coord in coords.values()]
-    curves = {
-        name: (
-            list(coords),
-            values.reshape(shape),
-            {"banded": scales.get(name, LINEAR).name},
-        )
-        for name, values in variables.items()
-    }
-    return xr.Dataset(curves, coords)
+    """`calibration_curves` of `curve_variables`."""
+    curves = posterior.curves
+    coords = {name: curves.posterior[name] for name in ("chain", "draw")}
+    dims = [*coords, "score"]
+    scales = dict.fromkeys(_POSITIVE, LOG)
+    scales |= {"mean": posterior.outcome.theta, P_ZERO: LOGIT}
+    variables = {}
+    for name, draws in curve_variables(posterior, columns, by_size).items():
+        values = draws.reshape(*curves.shape, -1)
+        variables[name] = dims, values, {"banded": scales.get(name, LINEAR).name}
+    return xr.Dataset(variables, {**coords, "score": columns["score"]})
 
 
 def _label(curves: Curves, group: object) -> str | None:
@@ -144,7 +137,7 @@ def _label(curves: Curves, group: object) -> str | None:
     groupings = curves.groupings
     levels = [label] if len(groupings) == 1 else label.split(CROSS)
     if len(levels) != len(groupings):
-        rule = f"one level of each of {Roles.of(curves.attrs).heading}, as a tuple"
+        rule = f"one level of each of {curves.roles.heading}, as a tuple"
         raise FitError(f"group={shown(group)} must be {rule}; None leaves one open")
     for level, known in zip(levels, groupings.values(), strict=True):
         if level not in known and level != MARK:
@@ -169,10 +162,11 @@ def _sizes(curves: Curves, exposure: ArrayLike | None, n: int) -> Floats | None:
 
 
 def _over_sizes(
-    posterior: Posterior, score: Floats, labels: Any, by_size: bool
+    posterior: Posterior, columns: Columns, by_size: bool
 ) -> dict[str, Floats]:
     """Curves averaged over the exposures (noise sds) of items with similar scores."""
     data = posterior.curves.bins
+    score = columns["score"]
     atom = posterior.curves.atom(score)
     middle = data["share_position"].to_numpy()
     sizes = np.exp(data["share_log_size"].to_numpy())
@@ -185,8 +179,8 @@ def _over_sizes(
         weight = np.interp(position, middle, shares[0][:, k])
         if atom.any():
             weight[atom > 0] = shares[1][atom[atom > 0] - 1, k]
-        sizes_of_one = np.full(len(score), size)
-        variables = posterior.curve_variables(score, labels, sizes_of_one)
+        same_size = {posterior.outcome.size: np.full(len(score), size)}
+        variables = posterior.curve_variables({**columns, **same_size})
         mean = variables["mean"]
         zero = variables.get(P_ZERO, np.zeros(1)) + 0.0 * mean
         total += weight * np.array([mean, variables["variance"] + mean**2, zero])
@@ -340,7 +334,7 @@ def prior_predictive(
     tree = tree_of_draws(built, stats, groups, prior.monotone)
     posterior = posterior_under(Curves.of(tree, prior))
     columns = _some_items(posterior.curves, stats, items, rng)
-    curves = curves_of(posterior, default_scores(posterior.curves))
+    curves = curves_of(posterior, {"score": default_scores(posterior.curves)})
     dims = ("chain", "draw", "item")
     outcomes = posterior.simulate(columns, rng).astype(outcome.dtype)
     drawn = xr.Dataset(
@@ -363,12 +357,5 @@ def _some_items(
     cells = stats.table(outcome.margins[0])
     row = rng.choice(len(cells["n"]), number, p=cells["n"] / cells["n"].sum())
     sampled = {name: values[row] for name, values in cells.items()}
-    group = sampled["group"] if stats.groups else np.zeros(number, dtype=np.int64)
-    bins = bin_scores_of(curves, stats)
-    columns: dict[str, Any] = {
-        "score": bins.score[bins.positions.place(group, sampled["bin"])],
-        outcome.size: outcome.mean_size(sampled),
-    }
-    if curves.groups:
-        columns["group"] = np.array(stats.groups, dtype=object)[group]
-    return columns
+    size = {outcome.size: outcome.mean_size(sampled)}
+    return bin_scores_of(curves, stats).columns(sampled) | size

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .._lib.arguments import path_of
 from .._lib.errors import FitError
@@ -18,7 +17,9 @@ from ..fits.fit import FIT, Fit
 from ..prior_table import PriorTable, by_group, checksum, posterior_summaries
 from .averages import scorer, table_items
 from .predictive import posterior_under
-from .prior_build import digest_of, table_of
+from .prior_build import Nodes, digest_of, table_of
+
+type Meta = dict[str, Any]  # description of the table, as in a file
 
 _MOST_BYTES = 10_000_000
 _LEVELS = 0.05, 0.95  # quantiles whose errors are stated
@@ -82,9 +83,7 @@ def export_prior(fit: Fit, path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def _write_json(
-    meta: dict[str, Any], columns: dict[str, NDArray[Any]], path: Path
-) -> None:
+def _write_json(meta: Meta, columns: Nodes, path: Path) -> None:
     # the shortest digits from which a number is read back exactly
     nodes = {
         name: [json.loads(str(v)) for v in values] for name, values in columns.items()
@@ -93,9 +92,7 @@ def _write_json(
     path.write_text(json.dumps(content, separators=(",", ":"), allow_nan=False))
 
 
-def _write_parquet(
-    meta: dict[str, Any], columns: dict[str, NDArray[Any]], path: Path
-) -> None:
+def _write_parquet(meta: Meta, columns: Nodes, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -111,12 +108,12 @@ def _write_parquet(
     pq.write_table(table, path, compression="zstd", **options)
 
 
-def described(curves: Curves) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def described(curves: Curves) -> tuple[Meta, Nodes]:
     """Description and columns of the prior table, made once; FitError if it is not accurate."""
     return curves.once(_described)
 
 
-def _described(curves: Curves) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def _described(curves: Curves) -> tuple[Meta, Nodes]:
     table = table_of(curves)
     parts = [table.nodes(label) for label in curves.groups or [""]]
     columns = {

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy import sparse
 
 from .._lib.arguments import Rule
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import is_shown, parts, phase
 from .._lib.threads import ordered_map
@@ -18,11 +19,9 @@ from ..data.roles import MARK, Roles, columns_of
 from ..data.sources import arrow_table
 from ..data.statistics import Statistics
 from ..data.validation import check_types, scan
-from ..families import OUTCOMES
 from ..families.family import Family
 from ..families.outcome import Outcome
 from ..fits.curves import Curves
-from ..fits.fit import outcome_roles
 from .extrapolation import warn_of_extrapolation
 
 # Arrays of one length by role: score, outcome, size and ``group``. Where an item stands for several
@@ -78,6 +77,13 @@ def own_outcomes(outcome: Outcome, columns: Columns) -> tuple[Floats, Floats]:
     return np.zeros(n), np.full(n, outcome.no_information)
 
 
+def places(
+    outcome: Outcome, columns: Columns
+) -> tuple[Floats, NDArray[Any] | None, Floats | None]:
+    """Scores, groups and sizes of items, as `Curves.at` takes them."""
+    return columns["score"], columns.get("group"), columns.get(outcome.size)
+
+
 def prior_columns(outcome: Outcome, columns: Columns) -> Columns:
     """Columns of items whose outcomes are not seen yet."""
     return {name: x for name, x in columns.items() if name != outcome.observed}
@@ -93,13 +99,33 @@ def in_chunks(
     return np.concatenate(list(rows), axis=-1)
 
 
+def summed(
+    curves: Curves,
+    weight: Floats,
+    target: Ints,
+    size: int,
+    values: Callable[[slice], Sequence[Floats]],
+    progress: bool | None = False,
+) -> Floats:
+    """Return weighted sums of values (draws, items) over the items of each of `size` targets."""
+
+    def of_part(rows: slice) -> Floats:
+        number = rows.stop - rows.start
+        pairs = np.arange(number), target[rows]
+        share = sparse.csr_array((weight[rows], pairs), shape=(number, size))
+        return np.stack(np.broadcast_arrays(*(x @ share for x in values(rows))))
+
+    blocks = parts("sums over items", len(target), curves.items_at_once, progress)
+    return np.asarray(sum(ordered_map(of_part, blocks)))
+
+
 def posterior_roles(
     curves: Curves, items: Items, check: Rule = check_outcomes
 ) -> Roles:
     """Columns of score, outcome, size and the fit's groups, in this order, of checked items."""
     check(items, "items")
     roles = items.roles
-    items_outcome = OUTCOMES[items.kind]
+    items_outcome = items.outcome
     outcome = curves.outcome
     if items_outcome is not outcome:
         kinds = outcome, items_outcome
@@ -108,7 +134,7 @@ def posterior_roles(
         raise ItemsError(
             f"the fit's items have {fitted}, these items have {present}: {remedy}"
         )
-    if items.score is None and Roles.of(curves.attrs).has_score:
+    if items.score is None and curves.roles.has_score:
         raise ItemsError(
             "the fit's items have a score, and these have none: give them score="
         )
@@ -124,7 +150,7 @@ def _check_groupings(
     curves: Curves, roles: Roles, remedy: str, error: type[Exception]
 ) -> None:
     """Refuse other columns of groups than the fit's."""
-    known, columns = (tuple(r.groups.values()) for r in (Roles.of(curves.attrs), roles))
+    known, columns = (tuple(r.groups.values()) for r in (curves.roles, roles))
     if not columns:
         raise error(
             f"the fit has curves for each of {len(curves.groups):,} groups, and {remedy}"
@@ -173,7 +199,7 @@ def read_items(
 
 def refuse_invalid(columns: Columns, items: Items) -> None:
     """Refuse items, or a batch of them, if some are not valid or there are none."""
-    outcome = OUTCOMES[items.kind]
+    outcome = items.outcome
     crossings = max(len(items.roles.groups) - 1, 0)
     y, size = own_outcomes(outcome, {"score": columns["score"]})
     y = columns.get(outcome.observed, y)
@@ -194,12 +220,12 @@ def refuse_invalid(columns: Columns, items: Items) -> None:
 
 def check_statistics(curves: Curves, stats: Statistics) -> None:
     """Refuse statistics of other columns than the fit's, or without the groups that it has."""
-    fit_roles = outcome_roles(curves.attrs)
-    roles = outcome_roles(stats.data.attrs)
+    fit_roles = curves.roles.outcomes
+    roles = stats.roles.outcomes
     if fit_roles != roles:
         raise StatisticsError(
             f"the fit has items with the roles {fit_roles}, the statistics have {roles}"
         )
     if curves.groups:
         remedy = "the statistics have none: summarize the items with group="
-        _check_groupings(curves, Roles.of(stats.data.attrs), remedy, StatisticsError)
+        _check_groupings(curves, stats.roles, remedy, StatisticsError)

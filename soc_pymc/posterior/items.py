@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -36,6 +36,9 @@ from .item_columns import Scorer, arrays_of, posterior_roles, refuse_invalid
 from .predictive import posterior_of
 from .prior_build import digest_of
 from .weights import P_ZERO
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _log = logging.getLogger(__name__)
 # items per batch, with all draws and with few nodes
@@ -195,7 +198,7 @@ class _Scoring:
                 else self._attached(scored)
             )
 
-    def to_folder(self, made_by: Mapping[str, Any], progress: bool | None) -> Path:
+    def to_folder(self, made_by: Mapping[str, object], progress: bool | None) -> Path:
         """Score each file of items to a file in a folder, except finished ones, several at once."""
         self._checked_table(hold=False)
         files = self._files()
@@ -230,12 +233,15 @@ class _Scoring:
                 )
         return folder
 
+    @property
+    def _extends(self) -> bool:
+        """True if the user's own table gets the new columns, so that only some are read."""
+        return not self.out and sources.kind_of(self.items.source) not in _COPIED
+
     def _table(self, hold: bool = True) -> Any:
         """Ibis table or `Rows` of the items, with all columns if they are copied."""
-        source = self.items.source
-        if not self.out and sources.kind_of(source) not in _COPIED:
-            return sources.opened(source, self.items.roles.columns)
-        return sources.opened(source, None, hold)
+        columns = self.items.roles.columns if self._extends else None
+        return sources.opened(self.items.source, columns, hold)
 
     def _checked_table(self, hold: bool = True) -> Any:
         """The table, after a check of its columns and of the new names."""
@@ -244,22 +250,18 @@ class _Scoring:
         sources.chosen(table.columns, self.items.roles.columns)  # refuses missing ones
         with sources.readable(source):
             check_types(self.items, table)
-        column_names = set(table.columns)
-        if (
-            not self.out and sources.kind_of(source) not in _COPIED
-        ):  # some alone are opened
-            column_names.update(sources.column_names(source))
-        if clash := [name for name in self.names if name in column_names]:
+        taken = sources.column_names(source) if self._extends else table.columns
+        if clash := [name for name in self.names if name in taken]:
             remedy = "rename or drop them, or ask for other quantiles"
             columns = ", ".join(map(repr, clash))
             raise ItemsError(f"the table already has the columns {columns}: {remedy}")
         return table
 
-    def _batches(self, table: Any, running: Phase) -> Iterator[Any]:
+    def _batches(self, table: Any, running: Phase) -> "Iterator[pa.RecordBatch]":
         """Record batches of the table's columns followed by the new ones, in order."""
         import pyarrow as pa
 
-        def scored(batch: Any) -> Any:
+        def scored(batch: "pa.RecordBatch") -> "pa.RecordBatch":
             columns = arrays_of(batch, self.items.roles)
             refuse_invalid(columns, self.items)
             added = [pa.array(row) for row in self.score(columns)]
@@ -280,7 +282,7 @@ class _Scoring:
         if empty:
             refuse_invalid({"score": np.empty(0)}, self.items)
 
-    def _attached(self, scored: Iterator[Any]) -> Any:
+    def _attached(self, scored: "Iterator[pa.RecordBatch]") -> Any:
         """The user's table, or all else as an Arrow table, with the new columns."""
         import pyarrow as pa
 
@@ -305,20 +307,22 @@ class _Scoring:
         """Each source with the file for its posteriors, which must not be a file of items."""
         source = self.items.source
         target = Path(self.out)
-        refusal = ""
         paths = sources.paths_of(source) if sources.kind_of(source) == "files" else []
-        files = [
-            (path, target / _ENDINGS.sub("", os.path.basename(path))) for path in paths
-        ]
-        files = [(path, file.with_name(f"{file.name}.parquet")) for path, file in files]
-        if not is_folder(self.out):
+        refusal = ""
+        if is_folder(self.out):
+            stems = [_ENDINGS.sub("", os.path.basename(path)) for path in paths]
+            targets = [target / f"{stem}.parquet" for stem in stems]
+            files = list(zip(paths, targets, strict=True))
+            if not paths:
+                refusal = (
+                    " is a folder, and the items are not files: name a file *.parquet"
+                )
+        else:
             files = [(source, target)]
             if target.suffix not in (".parquet", ".pq"):
                 refusal = " must be named *.parquet, or be a folder (end with a slash)"
             elif not target.parent.is_dir():
                 refusal = f": there is no folder {str(target.parent)!r}, make it first"
-        elif not paths:
-            refusal = " is a folder, and the items are not files: name a file *.parquet"
         if refusal:
             raise ItemsError(f"out={self.out!r}{refusal}")
         real_paths = {os.path.realpath(path) for path in paths}
@@ -342,7 +346,7 @@ def is_folder(name: str) -> bool:
     return os.path.isdir(name) or name.endswith(("/", os.sep))
 
 
-def _record(made_by: Mapping[str, Any], path: str) -> str:
+def _record(made_by: Mapping[str, object], path: str) -> str:
     """Digest of the options of scoring and a file of items (name, size, modification time)."""
     stat = os.stat(path)
     source = [os.path.basename(path), stat.st_size, stat.st_mtime_ns]
@@ -367,7 +371,10 @@ def _is_finished(target: Path, record: str) -> bool:
 
 
 def _write(
-    scored: Iterator[Any], target: Path, names: Sequence[str], record: str = ""
+    scored: "Iterator[pa.RecordBatch]",
+    target: Path,
+    names: Sequence[str],
+    record: str = "",
 ) -> Path:
     """Write record batches (at least one) to one Parquet file, atomically, with a record."""
     import pyarrow.parquet as pq

@@ -58,10 +58,10 @@ def _on_mesh(
     centre, unit = _expected(curves, columns)
     surprise = ((np.log1p(outcome) if positive else outcome) - centre) / unit
     position = curves.position("mean", columns["score"])
-    places = np.column_stack([position, np.log(size + _TINY), surprise])
+    at_items = np.column_stack([position, np.log(size + _TINY), surprise])
     axes_values = columns["score"], size, outcome
     varied = [k for k, values in enumerate(axes_values) if np.ptp(values) > 0.0]
-    points = places[:, varied]
+    points = at_items[:, varied]
     axes = [np.linspace(x.min(), x.max(), _POINTS[len(varied)]) for x in points.T]
     mesh = np.meshgrid(*axes, indexing="ij")
     if not axes or 2 * mesh[0].size + _SAMPLE > len(points):

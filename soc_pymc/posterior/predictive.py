@@ -18,7 +18,7 @@ from .._lib.errors import FitError
 from ..families.rows import MEAN_ONLY
 from ..fits.curves import Curves
 from ..fits.fit import FIT, Fit
-from .item_columns import Columns, ThetaMixture, own_outcomes, prior_columns
+from .item_columns import Columns, ThetaMixture, own_outcomes, places, prior_columns
 from .weights import weights_of
 
 _TINY = 1e-300  # least size
@@ -42,13 +42,9 @@ class Posterior(ABC):
 
     @abstractmethod
     def curve_variables(
-        self,
-        score: Floats,
-        group: NDArray[Any] | None = None,
-        size: Floats | None = None,
-        draws: Ints | None = None,
+        self, columns: Columns, draws: Ints | None = None
     ) -> dict[str, Floats]:
-        """Return variables of `calibration_curves`, (draws, n)."""
+        """Return variables of `calibration_curves` at scores, groups and sizes, (draws, n)."""
 
     @abstractmethod
     def log_density(self, columns: Columns, draws: Ints | None = None) -> Floats:
@@ -133,14 +129,10 @@ class SinglePosterior(Posterior):
     """Posterior under a single family: each draw of the curves is a member."""
 
     def curve_variables(
-        self,
-        score: Floats,
-        group: NDArray[Any] | None = None,
-        size: Floats | None = None,
-        draws: Ints | None = None,
+        self, columns: Columns, draws: Ints | None = None
     ) -> dict[str, Floats]:
         """Return variables of `calibration_curves`, (draws, n); of single trials the mean alone."""
-        curves = self.curves.at(score, group, size, draws)
+        curves = self.curves.at(*places(self.outcome, columns), draws)
         variables = self.family.curve_variables(*curves)
         if self.curves.mean_only:
             names = ("mean", self.family.curve_names[0])
@@ -168,8 +160,8 @@ class SinglePosterior(Posterior):
         return ThetaMixture(*self._updated(columns, self._members(columns, None)))
 
     def _members(self, columns: Columns, draws: Ints | None) -> _Pair:
-        places = columns["score"], columns.get("group"), columns.get(self.outcome.size)
-        return widened(self.curves, self.curves.at(*places, draws), columns)
+        members = self.curves.at(*places(self.outcome, columns), draws)
+        return widened(self.curves, members, columns)
 
     def _by_draw(self, columns: Columns, draws: Ints | None, values: Floats) -> Floats:
         return values
@@ -183,15 +175,10 @@ class MixturePosterior(Posterior):
         self._weights = weights_of(curves)
 
     def curve_variables(
-        self,
-        score: Floats,
-        group: NDArray[Any] | None = None,
-        size: Floats | None = None,
-        draws: Ints | None = None,
+        self, columns: Columns, draws: Ints | None = None
     ) -> dict[str, Floats]:
         """See `Posterior`."""
-        columns = {"score": score, "group": group, self.outcome.size: size}
-        known = {role: np.asarray(x) for role, x in columns.items() if x is not None}
+        known = {role: x for role, x in columns.items() if role != "spread"}
         return self._weights.curve_variables(known, draws)
 
     def log_density(self, columns: Columns, draws: Ints | None = None) -> Floats:
@@ -286,7 +273,7 @@ class MixturePosterior(Posterior):
 
 
 def widened(
-    curves: Curves, members: _Pair, columns: Columns, items: Any = slice(None)
+    curves: Curves, members: _Pair, columns: Columns, items: slice | Ints = slice(None)
 ) -> _Pair:
     """Return location and dispersion (members, n), widened by the spread that items may have."""
     if "spread" not in columns:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import FitError
-from ..data.roles import ONE_SCORE, Roles
+from ..data.roles import ONE_SCORE
 from ..families.rows import MEAN_ONLY
 from ..families.scales import RANK
 from ..fits.curves import SIZE_WIDTH, Curves
@@ -109,9 +109,7 @@ def _meta(curves: Curves, edges: Floats, sizes: Floats) -> dict[str, Any]:
         "mixture": bool(curves.prior.gridded),
         "zero": bool(curves.prior.zero),
         "axis": {"scale": axis.scale, "low": low, "high": high, **ranks},
-        "score": None
-        if Roles.of(curves.attrs).has_score
-        else ONE_SCORE,  # of all items
+        "score": None if curves.roles.has_score else ONE_SCORE,  # of all items
         "edges": edges.tolist(),
         "score_edges": axis.inverse(edges).tolist(),
         "atoms": list(curves.atoms),

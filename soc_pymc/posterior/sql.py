@@ -157,7 +157,7 @@ def posterior_sql(
     if not (isinstance(dialect, str) and dialect.strip()):
         raise ItemsError(f"dialect={shown(dialect)} must be a name, as str")
     outcome = family_of(fit.prior).outcome
-    known = Roles.of(fit.data.attrs)
+    known = fit.curves.roles
     arguments = {"score": score, "count": count, "exposure": exposure, "value": value}
     arguments |= {"noise_sd": noise_sd, "successes": successes, "trials": trials}
     named = {role: column for role, column in arguments.items() if column is not None}

@@ -17,7 +17,7 @@ from ..families.mixtures import Frame, WeightForms, weights_of_draws
 from ..families.scales import RANK
 from ..fits.curves import Curves
 from ..prior_table import with_zeros
-from .item_columns import Columns, select
+from .item_columns import Columns, places, select
 
 P_ZERO = "p_zero"  # share of theta that is exactly 0, given the score, and of an item
 _LEAST_LOG = -80.0  # of a weight: single precision holds its inverse
@@ -79,14 +79,10 @@ class SmoothWeights(ComponentWeights):
         panels = _PANELS if high > low else 0
         self._edges: Floats = low + width * np.arange(-beyond, panels + beyond + 1.0)
 
-    def _terms(self, columns: Columns) -> tuple[Floats, NDArray[Any] | None, Floats]:
-        """Scores, groups and sizes, as `Curves.at` takes them."""
-        size = columns.get(self._family.outcome.size, np.ones(len(columns["score"])))
-        return np.asarray(columns["score"], dtype=float), columns.get("group"), size
-
     def _base(self, columns: Columns) -> tuple[Frame, Floats]:
         """Base distributions that place components at items, and the pilot's curves, (n, 2)."""
-        location, dispersion = (x[0] for x in self._pilot.at(*self._terms(columns)))
+        items = places(self._family.outcome, columns)
+        location, dispersion = self._pilot.average(*items)
         position = self._curves.position("variance", columns["score"])
         basis = spline_matrix(position, self._curves.knots("variance_knot"))
         base = self._family.frame(location, dispersion + basis @ self._raise)
@@ -112,7 +108,7 @@ class SmoothWeights(ComponentWeights):
         self, columns: Columns, draws: Ints | None = None
     ) -> dict[str, Floats]:
         """Variables of `calibration_curves`, each (draws, n)."""
-        curves = self._curves.at(*self._terms(columns), draws)
+        curves = self._curves.at(*places(self._family.outcome, columns), draws)
         curves = self._forms(columns).bounds.represented(*curves)
         variables = dict(self._family.curve_variables(*curves))
         if not self._prior.zero:
@@ -135,7 +131,7 @@ class SmoothWeights(ComponentWeights):
 
     def _predictors(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """Both curves and the further predictors at items, (draws, n, 2 + F)."""
-        curves = self._curves.at(*self._terms(columns), draws)
+        curves = self._curves.at(*places(self._family.outcome, columns), draws)
         further = self._further(columns, draws)
         return np.concatenate([np.stack(curves, axis=-1), further], axis=-1)
 
@@ -261,7 +257,7 @@ def _pilot(curves: Curves) -> Curves:
 
 
 def moment_variables(
-    mean: Floats, variance: Floats, like: Mapping[str, Any]
+    mean: Floats, variance: Floats, like: Mapping[str, Floats]
 ) -> dict[str, Floats]:
     """Variables of `calibration_curves` from two moments; `like` are those of the family."""
     variables = {"mean": mean, "variance": variance, "log_variance": np.log(variance)}

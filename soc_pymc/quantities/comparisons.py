@@ -1,6 +1,7 @@
 """Comparisons of scores of the same items, of groups at equal score, and of prior with data."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from ..checks.observations import check_rows
 from ..data.items import Grouping, Items, label_of
 from ..data.statistics import STATISTICS, Statistics
 from ..families.scales import LINEAR, LOG, LOGIT
+from ..fits.curves import Curves
 from ..fits.fit import FIT, PARETO_K, Fit
 from ..posterior.calibration import calibration_curves
 from ..posterior.extrapolation import extrapolation_reported
@@ -134,59 +136,42 @@ def compare_scores(
     seed = SEED(seed, "seed")
     _check(scores)
     rng = np.random.default_rng(seed)
-    variances: dict[str, Floats] = {}  # explained and total, (2, draws)
-    influence: dict[str, tuple[Floats, float]] = {}
-    reference_columns: Columns = {}
-    for name, (fit, items) in scores.items():
-        # the bins that a fit keeps are those of all groups together
-        posterior = posterior_of(fit)
-        curves = posterior.curves
-        stats = statistics_of(curves, items) if curves.groups else None
-        with extrapolation_reported():  # by the pass over the items
-            drawn = variance_parts(posterior, stats)
-        variances[name] = np.stack(
-            [drawn[c].to_numpy().ravel() for c in ("explained", "total")]
-        )
-        columns, _ = read_items(curves, items, (), progress)
-        n = len(columns["score"])  # the same random rows of all tables of as many
-        rows = np.random.default_rng(seed).choice(n, min(_SAMPLE, n), replace=False)
-        columns = select(columns, np.sort(rows))
-        reference_columns = reference_columns or columns
-        outcome = curves.outcome
-        roles = {role: role for role in (outcome.observed, outcome.size)}
-        check_rows(reference_columns, columns, roles, f"score {name!r}")
-        influence[name] = _influence(posterior, columns, variances[name][0], progress)
     reference, *further = scores
-    number = min(draws.shape[1] for draws in variances.values())
-    even = [
-        np.linspace(0, x.shape[1] - 1, number).astype(int) for x in variances.values()
+    columns: dict[str, Columns] = {}
+    parts: dict[str, _Explained] = {}
+    for name, (fit, items) in scores.items():
+        posterior = posterior_of(fit)
+        columns[name] = _sample(posterior.curves, items, seed, progress)
+        outcome = posterior.outcome
+        roles = {role: role for role in (outcome.observed, outcome.size)}
+        check_rows(columns[reference], columns[name], roles, f"score {name!r}")
+        parts[name] = _explained(posterior, items, columns[name], progress)
+    number = min(len(part.explained) for part in parts.values())
+    base = parts[reference].evenly(number)
+    others = [parts[name].evenly(number) for name in further]
+    correlation = [_correlation(base, other) for other in others]
+    orders = [
+        _pairing(base.explained, other.explained, value, rng)
+        for other, value in zip(others, correlation, strict=True)
     ]
-    base, *others = (x[:, k] for x, k in zip(variances.values(), even, strict=True))
-    correlation = [
-        _correlation(influence[reference], influence[name]) for name in further
-    ]
-    others = [
-        draws[:, _pairing(base[0], draws[0], value, rng)]
-        for draws, value in zip(others, correlation, strict=True)
-    ]
-    total = np.mean([draws[1] for draws in (base, *others)], axis=0)
+    paired = list(zip(others, orders, strict=True))
+    total = np.mean([base.total, *(other.total[k] for other, k in paired)], axis=0)
     # Var(theta) is the same for all scores: what one explains more, it leaves less unexplained
-    gains = np.array([draws[0] - base[0] for draws in others])
+    gains = np.array([other.explained[k] - base.explained for other, k in paired])
     differences = {"R-squared": gains / total, "E Var(theta | t)": -gains}
     where = [f"{name} - {reference}" for name in further]
     p = _p_values(gains.T)
     worse = (p < 1.0 - prob) & (np.median(gains, axis=1) < 0.0)
-    columns = {"p": p, "verdict": np.where(worse, WARN, OK)}
-    parts = (estimates(k, where, x.T, prob, **columns) for k, x in differences.items())
-    coords = {"score": np.array(further, dtype=object), "draw": np.arange(number)}
-    data = xr.Dataset(
-        {"correlation": ("score", correlation)}, coords, {"reference": reference}
-    )
+    tests = {"p": p, "verdict": np.where(worse, WARN, OK)}
+    rows = (estimates(k, where, x.T, prob, **tests) for k, x in differences.items())
+    variables: dict[str, Any] = {"correlation": ("score", correlation)}
     for name, draws in zip(
         ("r_squared", "unexplained"), differences.values(), strict=True
     ):
-        data[name] = ("score", "draw"), draws
-    return Result(result_table(*parts), data, (), f"scores against {reference}")
+        variables[name] = ("score", "draw"), draws
+    coords = {"score": np.array(further, dtype=object), "draw": np.arange(number)}
+    data = xr.Dataset(variables, coords, {"reference": reference})
+    return Result(result_table(*rows), data, (), f"scores against {reference}")
 
 
 def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
@@ -208,10 +193,39 @@ def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
         )
 
 
-def _influence(
-    posterior: Posterior, columns: Columns, explained: Floats, progress: bool | None
-) -> tuple[Floats, float]:
-    """Return items' influence on the mean of draws, and the part of its squares that is noise."""
+@dataclass(frozen=True, eq=False)
+class _Explained:
+    """Variance of theta that a score explains, with the influence of items on its mean."""
+
+    explained: Floats  # (draws,)
+    total: Floats
+    influence: Floats  # (items,)
+    noise: (
+        float  # part of the sum of squares of influences that is noise of finite draws
+    )
+
+    def evenly(self, number: int) -> "_Explained":
+        """Return some of the draws, evenly spaced."""
+        even = np.linspace(0, len(self.total) - 1, number).astype(int)
+        return replace(self, explained=self.explained[even], total=self.total[even])
+
+
+def _sample(curves: Curves, items: Items, seed: int, progress: bool | None) -> Columns:
+    """Return random rows, the same of all tables of as many."""
+    columns, _ = read_items(curves, items, (), progress)
+    n = len(columns["score"])
+    rows = np.random.default_rng(seed).choice(n, min(_SAMPLE, n), replace=False)
+    return select(columns, np.sort(rows))
+
+
+def _explained(
+    posterior: Posterior, items: Items, columns: Columns, progress: bool | None
+) -> _Explained:
+    curves = posterior.curves
+    # the bins that a fit keeps are those of all groups together
+    stats = statistics_of(curves, items) if curves.groups else None
+    with extrapolation_reported():  # by the pass over the items
+        explained, total = variance_parts(posterior, stats)
     centred = explained - explained.mean()
 
     def values(part: Columns) -> Floats:
@@ -219,17 +233,21 @@ def _influence(
         shifts = centred @ (log_density - log_density.mean(axis=0)) / len(centred)
         return np.stack([shifts, log_density.var(axis=0)])
 
-    step = posterior.curves.items_at_once
     influence, variance = in_chunks(
-        values, step, columns, "influence of items", progress
+        values, curves.items_at_once, columns, "influence of items", progress
     )
-    return influence, float(variance.sum() * explained.var() / len(explained))
+    noise = float(variance.sum() * explained.var() / len(explained))
+    return _Explained(explained, total, influence, noise)
 
 
-def _correlation(a: tuple[Floats, float], b: tuple[Floats, float]) -> float:
+def _correlation(a: _Explained, b: _Explained) -> float:
     """Return the correlation of two sums of influences, without the noise of finite draws."""
-    squares = [max(float(x @ x) - noise, 0.1 * float(x @ x)) for x, noise in (a, b)]
-    return float(np.clip(a[0] @ b[0] / np.sqrt(squares[0] * squares[1]), -1.0, 1.0))
+    squares = []
+    for part in (a, b):
+        square = float(part.influence @ part.influence)
+        squares.append(max(square - part.noise, 0.1 * square))
+    product = a.influence @ b.influence
+    return float(np.clip(product / np.sqrt(squares[0] * squares[1]), -1.0, 1.0))
 
 
 def _pairing(
@@ -359,15 +377,14 @@ def _effects(
         items = np.bincount(point, n)
         score = axis.score(np.bincount(point, position) / items)
         crossed = [label if i == place else None for i in range(len(stats.groupings))]
-        labels = np.full(
-            len(score), label_of(crossed) if len(crossed) > 1 else label, dtype=object
+        of_level = label_of(crossed) if len(crossed) > 1 else label
+        labels = {"group": np.full(len(score), of_level, dtype=object)}
+        # a term in size shifts both curves alike
+        columns = {"score": score, posterior.outcome.size: np.ones(len(score))}
+        with_level, shared = (
+            scale.position(posterior.curve_variables(columns | group)["mean"])
+            for group in (labels, {})
         )
-        size = np.ones(len(score))  # a term in it shifts both curves alike
-        curves = (
-            posterior.curve_variables(score, group, size)["mean"]
-            for group in (labels, None)
-        )
-        with_level, shared = (scale.position(curve) for curve in curves)
         shifts.append((with_level - shared) @ (items / n.sum()))
     n = np.bincount(level, part["n"], len(shifts)).astype(np.int64)
     effects = np.stack(shifts, axis=1)

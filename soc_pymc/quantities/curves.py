@@ -15,26 +15,24 @@ from .._lib import arguments as rules
 from .._lib.arguments import PROBABILITY, OneOf, OrNone, shown
 from .._lib.arrays import Bools, Floats, Ints, equal_parts, middle_shares
 from .._lib.errors import FitError
-from ..checks.findings import PROB, Result, estimates, result_table
+from ..checks.findings import ALL, PROB, Result, estimates, result_table
 from ..checks.observations import (
     ITEMS_OR_STATISTICS,
-    summed,
     totals_without_folds,
 )
-from ..checks.pit import ALL
 from ..data.items import Items
-from ..data.roles import Roles
 from ..data.statistics import STATISTICS, Statistics
 from ..fits.curves import Curves
-from ..fits.fit import FIT, Fit, outcome_roles
+from ..fits.fit import FIT, Fit
 from ..posterior.bins import BinPositions
-from ..posterior.calibration import calibration_curves, curves_of
+from ..posterior.calibration import calibration_curves, curve_variables
 from ..posterior.extrapolation import warn_of_extrapolated_bins
 from ..posterior.item_columns import (
     Columns,
     check_statistics,
     posterior_roles,
     select,
+    summed,
 )
 from ..posterior.predictive import Posterior, posterior_of
 
@@ -86,24 +84,24 @@ def r_squared(fit: Fit, stats: Statistics | None = None) -> xr.DataArray:
     """
     fit = FIT(fit, "fit")
     stats = OrNone(STATISTICS)(stats, "stats")
-    return variance_parts(posterior_of(fit), stats)["r_squared"]
+    posterior = posterior_of(fit)
+    explained, total = variance_parts(posterior, stats)
+    return by_draw(posterior.curves, {"r_squared": explained / total})["r_squared"]
 
 
-def variance_parts(posterior: Posterior, stats: Statistics | None) -> xr.Dataset:
-    """Return draws of ``explained`` and ``total`` variance of theta, and of R^2."""
+def variance_parts(
+    posterior: Posterior, stats: Statistics | None
+) -> tuple[Floats, Floats]:
+    """Return draws of the explained and the total variance of theta, each (draws,)."""
     curves = posterior.curves
     support = support_of(curves, stats)
     share = support.items / support.items.sum()
     number = len(support.items)
 
     def values(part: slice, centre: float = 0.0) -> list[Floats]:
-        points = select(support.columns, part)
-        drawn = curves_of(posterior, points["score"], points.get("group"))
-        mean, variance = (
-            drawn[name].to_numpy().reshape(-1, len(points["score"]))
-            for name in ("mean", "variance")
-        )
-        return [mean - centre, (mean - centre) ** 2, variance]
+        variables = curve_variables(posterior, select(support.columns, part))
+        off = variables["mean"] - centre
+        return [off, off**2, variables["variance"]]
 
     # squares about some mean lose no digits
     centre = float(values(slice(None, None, max(1, number // 20)))[0].mean())
@@ -111,10 +109,7 @@ def variance_parts(posterior: Posterior, stats: Statistics | None) -> xr.Dataset
     centred = partial(values, centre=centre)
     mean, square, within = (x[:, 0] for x in summed(curves, share, target, 1, centred))
     explained = np.maximum(square - mean**2, 0.0)
-    total = explained + within
-    return by_draw(
-        curves, {"explained": explained, "total": total, "r_squared": explained / total}
-    )
+    return explained, explained + within
 
 
 def variance_reduction(
@@ -180,13 +175,11 @@ def variance_reduction(
                 point, return_index=True, return_inverse=True
             )
         rows = select(columns, chosen)
-        size = rows[posterior.outcome.size]
         after = posterior.moments(columns)[1]
-        places = rows["score"], rows.get("group"), size
-        before = posterior.curve_variables(*places)["variance"]
+        before = posterior.curve_variables(rows)["variance"]
         return [after, before[:, inverse]]
 
-    options = {"weight": weight, "bins": bins, "prob": prob, "progress": progress}
+    options = _Options(weight, bins, prob, progress)
     what = "E Var(theta | t, y) / E Var(theta | t)"
     return _ratio_by_bin(posterior, items, options, what, "ratio", terms)
 
@@ -247,29 +240,41 @@ def shrinkage(
         response = posterior.outcome.response(size, mean, variance)
         return [1.0 - response, np.ones((1, len(point)))]
 
-    options = {"weight": weight, "bins": bins, "prob": prob, "progress": progress}
+    options = _Options(weight, bins, prob, progress)
     return _ratio_by_bin(
         posterior, items, options, "share of the prior", "share", terms
     )
 
 
+@dataclass(frozen=True)
+class _Options:
+    """What means are over, number of bins, probability of intervals, and progress."""
+
+    weight: str
+    bins: int
+    prob: float
+    progress: bool | None
+
+    def __post_init__(self) -> None:
+        OneOf("items", "exposure")(self.weight, "weight")
+        rules.Whole(1, 1 << 31)(self.bins, "bins")
+        PROBABILITY(self.prob, "prob")
+
+
 def _ratio_by_bin(
     posterior: Posterior,
     data: Items | Statistics,
-    options: Mapping[str, Any],
+    options: _Options,
     what: str,
     name: str,
     terms: Callable[[Columns, Ints], list[Floats]],
 ) -> Result:
     """Return the ratio of weighted sums of two `terms`, of all items and by bin."""
     ITEMS_OR_STATISTICS(data, "items")
-    OneOf("items", "exposure")(options["weight"], "weight")
-    rules.Whole(1, 1 << 31)(options["bins"], "bins")
-    PROBABILITY(options["prob"], "prob")
     curves = posterior.curves
     outcome = posterior.outcome
     mixed = posterior.prior.gridded
-    by_size = options["weight"] == "exposure"
+    by_size = options.weight == "exposure"
     if by_size and not outcome.sizes_add:
         raise FitError(
             f"items with {outcome.words.outcomes} have no exposure: give weight='items'"
@@ -279,7 +284,7 @@ def _ratio_by_bin(
     if mixed:
         stats.cells("joint")  # raises where there are none
     table = stats.table("joint" if mixed else outcome.margins[0])
-    place = support.bins.place(table["group"] * bool(curves.groups), table["bin"])
+    place = support.bins.rows(table)
     point = (2 * place[:, None] + np.arange(2)).ravel()
     if by_size:
         y, size, weights = outcome.exposure_means(table)
@@ -294,7 +299,7 @@ def _ratio_by_bin(
         **select(support.columns, point),
     }
     number_of_bin = np.repeat(support.bins.bin, 2).astype(float)
-    bin_of = equal_parts(number_of_bin, options["bins"], support.items)
+    bin_of = equal_parts(number_of_bin, options.bins, support.items)
     n = np.bincount(bin_of, support.items)
     score = np.bincount(bin_of, support.items * support.columns["score"]) / n
 
@@ -302,16 +307,14 @@ def _ratio_by_bin(
         return terms(select(columns, part), point[part])
 
     target = bin_of[point]
-    above, below = summed(
-        curves, weights, target, len(score), values, options["progress"]
-    )
+    above, below = summed(curves, weights, target, len(score), values, options.progress)
     overall = above.sum(axis=1) / below.sum(axis=1)
     by_bin = above / below
     where = [ALL, *(f"score {t:.4g}" for t in score)]
     number = np.round(n).astype(np.int64)
     draws = np.column_stack([overall, by_bin])
     items = [number.sum(), *number]
-    rows = estimates(what, where, draws, options["prob"], n=items)
+    rows = estimates(what, where, draws, options.prob, n=items)
     coords = {"score": ("bin", score), "n_items": ("bin", number)}
     ratios = by_draw(curves, {name: overall, f"{name}_by_bin": by_bin}, **coords)
     return Result(result_table(rows), ratios, (), what)
@@ -485,7 +488,8 @@ def _bins_of_fit(curves: Curves) -> BinPositions:
     n, score, sd, low, high = (curves.bins[name].to_numpy() for name in names)
     number = np.arange(len(n))
     position = scale.position(score)
-    return BinPositions(np.zeros_like(number), number, n, position, sd, low, high)
+    pooled = np.zeros_like(number)
+    return BinPositions(False, pooled, number, n, position, sd, low, high)
 
 
 def statistics_of(
@@ -497,7 +501,7 @@ def statistics_of(
     bins = _MIXED_BINS if mixed else None
     items = replace(items, cluster=None)
     stats = totals_without_folds(items, bins=bins, joint=mixed, progress=progress)
-    roles = Roles.of(stats.data.attrs) | outcome_roles(curves.attrs)
+    roles = stats.roles | curves.roles.outcomes
     return Statistics(stats.data.assign_attrs(roles=json.dumps(roles)))
 
 

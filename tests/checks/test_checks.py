@@ -500,7 +500,7 @@ def test_items_of_one_draw_of_the_curves_pass(name, example):
     for own in outcomes:
         items = Observations(columns | {truth.outcome.observed: own}, ones, {}, {})
         ends = pit.cdf_ends(posterior_of(fit), items.columns)
-        masks = {pit.Slice(pit.ALL): ones > 0}
+        masks = {pit.Slice("all items"): ones > 0}
         pits = pit.slice_pits(ends, ones, masks, rng)
         independent = pit.with_p_values(pits)
         pits, _ = pit.pit_tests(posterior_of(fit), items, masks, pits, rng)

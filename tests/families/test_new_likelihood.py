@@ -91,7 +91,7 @@ class WaitingOutcome(Outcome):
 
     kind, observed, size = "waiting", "time", "events"
     whole, theta, words = False, scales.LOG, COUNTS.words
-    describe, pooled_estimates = type(COUNTS).describe, type(COUNTS).pooled_estimates
+    describe = type(COUNTS).describe
     integers = ("n",)
     validity = outcome.Validity(
         COUNTS.validity.size, scales.Bounds("events must be 1", largest=1.0, least=1.0)

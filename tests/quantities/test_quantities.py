@@ -154,7 +154,7 @@ def test_ratios_are_sums_over_items(example, name):
     if name == "groups":
         columns["group"] = frame["kind"].to_numpy(dtype=object)
     size = columns[law.outcome.size]
-    curves = law.curve_variables(columns["score"], columns.get("group"), size)
+    curves = law.curve_variables(columns)
     mean, after, _ = law.moments(columns)
     stats = soc.summarize(items, on_leakage="ignore", **QUIET)
     if fit.prior.exposure is None:
