@@ -31,7 +31,6 @@ from .data.sources import batches
 from .data.statistics import MOST_Z, Statistics, variation
 from .data.summaries import summarize
 from .data.validation import scan
-from .families import OUTCOMES
 from .families.outcome import Outcome
 from .families.scales import LINEAR, LOG
 from .fits.fit import Fit, named_fits
@@ -124,7 +123,7 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     fraction = PROBABILITY(fraction, "fraction")
     seed = SEED(seed, "seed")
     frame = read_frame(items)
-    outcome = OUTCOMES[items.kind]
+    outcome = items.outcome
     names, (_, y, size) = (
         (outcome.observed, outcome.size),
         score_and_outcomes(frame, outcome),
@@ -219,7 +218,7 @@ def held_out(
     bins = Whole(1)(bins, "bins")
     seed = SEED(seed, "seed")
     by_name = named_fits(fits, "fit")
-    outcome = OUTCOMES[split.train.kind]
+    outcome = split.train.outcome
     train, test = (read_frame(part) for part in (split.train, split.test))
     score, new, _ = score_and_outcomes(test, outcome)
     check_rows(train, test, {"score": "score"}, "the test part of the split")
@@ -496,9 +495,7 @@ def leakage(
                 f"{name}= has {other.kind} items, not {items.kind} ones: give the same rows in "
                 "the same order"
             )
-        evidence[where] = judge(
-            OUTCOMES[items.kind], read_frame(items), read_frame(other)
-        )
+        evidence[where] = judge(items.outcome, read_frame(items), read_frame(other))
     table = pd.DataFrame.from_dict(evidence, "index", columns=["value", "z", "p"])
     table = table.rename_axis("where").reset_index().assign(what="leakage")
     tolerated = (table["where"] == "out-of-fold scores") & (

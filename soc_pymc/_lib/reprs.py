@@ -91,7 +91,7 @@ def code_of(record: Any) -> str:
 
 def of_statistics(stats: Any) -> Rows:
     """Rows of statistics: first the items, then the sums of their outcomes."""
-    sums = {name: stats.data[name].sum() for name in stats._outcome.sums("part")}
+    sums = {name: stats.data[name].sum() for name in stats.outcome.sums("part")}
     cells = stats.data.sizes
     days = stats.days
     cell_counts = [f"{cells[t]:,} of {t}" for t in cells if f"{t}_cell" in stats.data]
@@ -99,7 +99,7 @@ def of_statistics(stats: Any) -> Rows:
         cell_counts.append(f"{cells['joint']:,} joint")
     rows = [
         ("items", f"{stats.n_items:,}"),
-        ("outcomes", stats._outcome.describe(stats.n_items, sums)),
+        ("outcomes", stats.outcome.describe(stats.n_items, sums)),
         ("bins", f"{stats.bins:,}, {int((stats.data['n'] > 0).sum()):,} with items"),
         ("scores", score_range(stats.data) if stats.has_score else "none"),
         (

@@ -130,8 +130,8 @@ class ModelSpace:
         return {v.name: self._dims(v.name, v.ndim) for v in kept_variables(self._model)}
 
     def _dims(self, name: str, number: int) -> tuple[str, ...]:
-        known = self._model.named_vars_to_dims.get(name) or [None] * number
-        return tuple(dim or f"{name}_dim_{k}" for k, dim in enumerate(known))
+        names = self._model.named_vars_to_dims.get(name) or [None] * number
+        return tuple(dim or f"{name}_dim_{k}" for k, dim in enumerate(names))
 
     def variables(self, coordinates: Floats) -> Mapping[str, Floats]:
         """Return the variables of `dims` at coordinates, (draws, ...)."""

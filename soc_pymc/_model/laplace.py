@@ -135,24 +135,24 @@ def laplace_of(
     shift = solve_scaled(line_information, information[lines, : ends[-1]])
     upper = linalg.cholesky(line_information)
     root = linalg.solve_triangular(upper, np.eye(len(upper)))
-    known: list[tuple[Floats, ...]] = []  # of the blocks
+    turned: list[tuple[Floats, ...]] = []  # of the blocks
     for start, end in reversed(list(pairwise(ends))):
         information, slope = _integrated(information, slope, precision, x - mean, end)
         value, rotation = _diagonalised(information[start:end, start:end])
         pull = slope[start:end] + information[start:end, :end] @ x[:end]
-        known.insert(
+        turned.insert(
             0, (rotation, value, rotation.T @ pull, information[start:end, :start])
         )
     whole_turn = linalg.block_diag(
-        *(rotation for rotation, *_ in known), np.eye(len(upper))
+        *(rotation for rotation, *_ in turned), np.eye(len(upper))
     )
     turn = whole_turn[: ends[-1], : ends[-1]]
     z = turn.T @ x[: ends[-1]]
     blocks = []
-    for start, (rotation, value, pull, coupling) in zip(ends, known, strict=False):
-        turned = rotation.T @ coupling @ turn[:start, :start]
+    for start, (rotation, value, pull, coupling) in zip(ends, turned, strict=False):
+        rotated = rotation.T @ coupling @ turn[:start, :start]
         blocks.append(
-            BlockLaplace(rotation, value, pull, turned, pull - turned @ z[:start])
+            BlockLaplace(rotation, value, pull, rotated, pull - rotated @ z[:start])
         )
     centre = x[lines] + shift @ x[: ends[-1]]
     return Laplace(tuple(blocks), whole_turn, centre, shift @ turn, root, state)

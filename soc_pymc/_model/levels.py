@@ -48,7 +48,7 @@ class LevelRows:
         mean, variance = (curve.levels for curve in curves if curve.levels)
         level = mean.grouping.code[group]
         number = len(mean.grouping.levels)
-        shared = linalg.block_diag(*(curve.design.whole for curve in curves))
+        shared = linalg.block_diag(*(curve.design.matrix for curve in curves))
         functions = linalg.block_diag(mean.design, variance.design)
         deviations = by_level(functions, np.tile(level, 2), number)
         deviations.eliminate_zeros()  # a row of one curve has no coefficients of the other

@@ -23,7 +23,7 @@ from .laplace import Laplace, floored
 from .mixture_cells import MixtureCells, cell_points
 from .mode import Curvature, Target, find_mode
 from .pilot import Pilot
-from .rows import cells_of
+from .rows import cells_by_row
 from .splines import make_basis, spline_matrix
 from .terms import Curve, Design, Labels, Output, State
 
@@ -72,7 +72,7 @@ class Placement(NamedTuple):
 class MergedRows:
     """Rows of the likelihood, each of one or more rows of the curves."""
 
-    of: Ints  # (rows of the curves,): merged row of each
+    code: Ints  # (rows of the curves,): merged row of each
     items: Floats  # (merged rows,): number of items
     # from values at rows of the curves to means over items
     average: Callable[[Floats], Floats]
@@ -101,24 +101,24 @@ class Mixture(Target):
 
     def predictors(self, coefficients: Floats) -> Floats:
         """Predictors, (merged rows, 2 + F)."""
-        values = self.designs[0].whole @ coefficients
+        values = self.designs[0].matrix @ coefficients
         return np.asarray(values.reshape(len(self.rows.items), -1))
 
     def curvature(self, states: Sequence[State]) -> Curvature:
         """Value, slope and information; the observed one where it exceeds a share of another."""
         (state,) = states
         predictors = self.predictors(state.coefficients)
-        whole = self.designs[0].whole
+        matrix = self.designs[0].matrix
         value, slope = self.cells.log_marginals(predictors)
         if not np.isfinite(value).all():
             return Curvature(value, [], [])
-        by_row = whole.reshape(*predictors.shape, -1)
+        by_row = matrix.reshape(*predictors.shape, -1)
         expected, observed = (
-            whole.T @ np.matmul(part, by_row).reshape(whole.shape)
+            matrix.T @ np.matmul(part, by_row).reshape(matrix.shape)
             for part in self.cells.information(predictors)
         )
         return Curvature(
-            value, [whole.T @ slope.ravel()], [floored(expected, observed)]
+            value, [matrix.T @ slope.ravel()], [floored(expected, observed)]
         )
 
     def relative_length(self, steps: Sequence[Floats]) -> float:
@@ -138,8 +138,7 @@ class Mixture(Target):
 def _merged(family: Family, pilot: Pilot, placement: Placement) -> MergedRows:
     """Merge rows of neighbouring bins while their components hardly differ."""
     rows, (mean, variance) = pilot.rows, pilot.curves
-    known = zip(pilot.curves, placement.states, strict=True)
-    values = [curve.design.whole @ state.coefficients for curve, state in known]
+    values = pilot.curves_at([state.coefficients for state in placement.states])
     raised = spline_matrix(variance.position, variance.basis.knots) @ placement.wider
     fine = family.frame(values[0], values[1] + raised)
     within = pilot.data.spread * family.rise(fine) ** 2
@@ -179,7 +178,7 @@ def _merged(family: Family, pilot: Pilot, placement: Placement) -> MergedRows:
     centres = average(fine.centre)
     position = average(mean.position)
     return MergedRows(
-        of=code,
+        code=code,
         items=items,
         average=average,
         score=mean.axis.inverse(position),
@@ -194,7 +193,7 @@ def _cells(
     family: Family, joint: Columns, rows: MergedRows, forms: WeightForms, zero: bool
 ) -> MixtureCells:
     """Joint cells, with the curves' row of each, in the form of the likelihood."""
-    joint = pooled({**joint, "row": rows.of[joint["row"]]})
+    joint = pooled({**joint, "row": rows.code[joint["row"]]})
     variance = rows.base.variance(rows.spread)
     places = rows.base.places(family.component_grid)
     cell, outcomes, items = cell_points(family, joint, variance[joint["row"]])
@@ -348,7 +347,7 @@ def place_mixture(
 ) -> tuple[Mixture, Laplace]:
     """The mixture around the pilot's curves and its mode, to which the grid moves with zeros."""
     # zeros pull the pilot towards 0 and widen it
-    joint = cells_of(stats, pilot.rows, "joint")
+    joint = cells_by_row(stats, pilot.rows, "joint")
     second = pilot.curves[1].outputs[0].matrix
     states = [x.state for x in pilot.laplaces]
     laplace = pilot.laplaces[1]
@@ -378,8 +377,8 @@ def _sds(matrix: Floats, laplace: Laplace) -> Floats:
     *parts, line = np.split(matrix, ends, axis=1)
     total = np.square(line @ laplace.line_root).sum(axis=1)
     shifts = np.split(laplace.line_shift, ends, axis=1)[:-1]
-    known = zip(laplace.blocks, parts, shifts, laplace.state.taus, strict=True)
-    for block, part, shift, tau in known:
+    blocks = zip(laplace.blocks, parts, shifts, laplace.state.taus, strict=True)
+    for block, part, shift, tau in blocks:
         if part.any():
             sd = tau / np.sqrt(1.0 + block.precision * tau**2)
             total += np.square((part @ block.rotation - line @ shift) * sd).sum(axis=1)

@@ -119,7 +119,7 @@ class CurveTarget(Target):
     def curves(self, coefficients: Sequence[Floats]) -> Floats:
         """Both curves (2, rows) at coefficients."""
         pairs = zip(self.designs, coefficients, strict=True)
-        return np.stack([design.whole @ values for design, values in pairs])
+        return np.stack([design.matrix @ values for design, values in pairs])
 
     def curvature(self, states: Sequence[State]) -> Curvature:
         """Values, slopes and information."""
@@ -130,7 +130,7 @@ class CurveTarget(Target):
         if not np.isfinite(rows.value).all():
             return Curvature(rows.value, [], [])
         return Curvature(
-            rows.value, *coefficient_curvature([d.whole for d in self.designs], rows)
+            rows.value, *coefficient_curvature([d.matrix for d in self.designs], rows)
         )
 
     def relative_length(self, steps: Sequence[Floats]) -> float:

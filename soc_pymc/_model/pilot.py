@@ -45,7 +45,7 @@ class Pilot:
     def curves_at(self, coefficients: Sequence[Floats]) -> list[Floats]:
         """Both curves at the rows, with the deviations of levels at the mode."""
         pairs = zip(self.curves, coefficients, strict=True)
-        values = [curve.design.whole @ x for curve, x in pairs]
+        values = [curve.design.matrix @ x for curve, x in pairs]
         if self.levels:
             rows = self.levels.rows
             split = [len(rows.terms[0].kind)]

@@ -151,7 +151,7 @@ def _mixture_problem(
     terms = range(design.line.shape[1])
     coordinates = Coordinates(parts, _labels(pilot, parts, score, terms))
     sums = stats.data["sum_y"].to_numpy()[pilot.rows.bin]
-    totals = np.bincount(mixture.rows.of, sums)
+    totals = np.bincount(mixture.rows.code, sums)
     return Problem(family, pilot, coordinates, totals, score, mixture)
 
 

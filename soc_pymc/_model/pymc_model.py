@@ -133,9 +133,9 @@ def _variable(
 
 def _data(part: Coefficients) -> dict[str, Variable]:
     """All constants of a part as data of the model, so that compiled code can be reused."""
-    known = part.design.dim
+    labelled = (part.design.dim,)
     return {
-        name: pm.Data(name, value, dims=dims if dims == (known,) else None)
+        name: pm.Data(name, value, dims=dims if dims == labelled else None)
         for name, (dims, value) in part.constants.items()
     }
 

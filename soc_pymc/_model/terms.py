@@ -62,26 +62,26 @@ class Design:
     blocks: tuple[Block, ...]
 
     @cached_property
-    def whole(self) -> Floats:
+    def matrix(self) -> Floats:
         """All functions at the rows: those of the blocks in order, then the line's."""
         return np.column_stack([*(block.design for block in self.blocks), self.line])
 
     @property
     def ends(self) -> NDArray[np.intp]:
-        """Column of `whole` at which each block ends."""
+        """Column of `matrix` at which each block ends."""
         return np.cumsum(
             [block.design.shape[1] for block in self.blocks], dtype=np.intp
         )
 
     @property
     def line_columns(self) -> slice:
-        """Columns of `whole` that are the line's."""
-        return slice(self.whole.shape[1] - self.line.shape[1], None)
+        """Columns of `matrix` that are the line's."""
+        return slice(self.matrix.shape[1] - self.line.shape[1], None)
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Coefficients in the order of `Design.whole`, and the blocks' smoothing scales."""
+    """Coefficients in the order of `Design.matrix`, and the blocks' smoothing scales."""
 
     coefficients: Floats
     taus: tuple[float, ...]
@@ -98,7 +98,7 @@ class State:
     @staticmethod
     def starting(design: Design, line: Floats) -> "State":
         """The line with these coefficients, with arbitrary taus, which the first step replaces."""
-        coefficients = np.zeros(design.whole.shape[1])
+        coefficients = np.zeros(design.matrix.shape[1])
         coefficients[design.line_columns][: len(line)] = line
         return State(coefficients, tuple(0.5 * block.scale for block in design.blocks))
 
@@ -142,7 +142,7 @@ class Curve:
     @cached_property
     def outputs(self) -> list["Output"]:
         """The curve at its knots, those of levels, and what other terms add."""
-        columns = self.design.whole.shape[1]
+        columns = self.design.matrix.shape[1]
         shared = np.zeros((len(self.basis.knots), columns))
         shared[:, self.design.line_columns] = self.basis.line
         matrices = {"curve": shared}
@@ -250,13 +250,13 @@ def make_curve(name: str, inputs: CurveInputs) -> Curve:
     spline = (prior.mean, prior.variance)[place]
     axis = axis_of(spline, inputs.stats, rows.items)
     position, _ = positions(axis, rows)
-    basis = make_basis(position, rows.beside, spline.knots)
-    inside = position[rows.beside > 0]  # far outside, the line would be a guess
+    basis = make_basis(position, rows.outside_atoms, spline.knots)
+    inside = position[rows.outside_atoms > 0]  # far outside, the line would be a guess
     nearest = np.clip(position, inside.min(), inside.max())
     position = np.where(rows.atom > 0, nearest, position)
     weak_priors = inputs.weak(axis.scale, basis.centre)
     default = weak_priors[place]
-    sd = basis.sd(position, rows.beside)
+    sd = basis.sd(position, rows.outside_atoms)
     unit_of_slope = 1.0 if axis.scale in _UNITS or sd == 0 else sd
     shared = spline_matrix(position, basis.knots)
     knots = Points("", {f"{name}_knot": basis.knots}, shared)

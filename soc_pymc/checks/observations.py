@@ -88,7 +88,7 @@ def _of_cells(curves: Curves, stats: Statistics) -> Observations:
         )
         for grouping in stats.groupings
     }
-    return Observations(columns, cells["n"], labels, Roles.of(stats.data.attrs))
+    return Observations(columns, cells["n"], labels, stats.roles)
 
 
 class CurveRows(NamedTuple):

@@ -9,7 +9,6 @@ import numpy as np
 
 from .._lib.arrays import Floats, Ints
 from .._lib.progress import phase
-from ..families import OUTCOMES
 from ..families.outcome import Outcome
 from .binning import CELL_SUMS, Columns, Grid, Pile, Sums, make_lookup, sums_of
 from .formulas import (
@@ -37,7 +36,6 @@ class Grouped:
     def __init__(self, items: Items, folds: Folds, progress: bool) -> None:
         self.items = items
         self._folds = folds
-        self._outcome = OUTCOMES[items.kind]
         self._progress = progress
         self._n, self.table = scan(items, progress)
         self._codes: dict[str, int] = {}  # of the labels of groups
@@ -57,7 +55,7 @@ class Grouped:
 
     def tables(self, edges: Floats, most_joint: int) -> Sums:
         """Make one grouped pass over joint cells, or one for each margin."""
-        outcome = self._outcome
+        outcome = self.items.outcome
         keyed = self._keyed(edges)
         tables = [name for name in outcome.tables if name != "joint" or most_joint]
         piles = {
@@ -129,15 +127,17 @@ class Grouped:
                     .to_pylist()
                 )
             table = with_blocks(table, labels)
-        keyed = with_cells(with_bins(table, edges), self._outcome)
+        keyed = with_cells(with_bins(table, edges), self.items.outcome)
         if self._folds.by != "none":
-            fold = fold_of(self._folds, keyed, self._outcome.size, ibis_functions())
+            fold = fold_of(
+                self._folds, keyed, self.items.outcome.size, ibis_functions()
+            )
         group = keyed.group if "group" in keyed.columns else ibis.literal("")
         return keyed.mutate(fold=fold, group=group)
 
     def _batches(self, expression: Any) -> Iterator[Columns]:
         """Columns of record batches; groups are coded in the order of their appearance."""
-        integers = {*_PART_KEYS, *CELL_SUMS[:3], *self._outcome.integers}
+        integers = {*_PART_KEYS, *CELL_SUMS[:3], *self.items.outcome.integers}
         for batch in batches(expression, size=_ROWS):
             columns = {}
             for name, values in zip(batch.schema.names, batch.columns, strict=True):

@@ -14,6 +14,7 @@ from .._lib.arguments import shown
 from .._lib.arrays import Ints
 from .._lib.errors import ItemsError, StatisticsError
 from ..families import OUTCOMES
+from ..families.outcome import Outcome
 from .roles import CROSS, MARK, NO_SCORE, Roles, is_group
 
 _LEAP = r"(\d\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29"
@@ -43,7 +44,7 @@ class _Roles:
         if isinstance(self.group, list):
             object.__setattr__(self, "group", tuple(self.group))
         roles = self.roles
-        outcome = OUTCOMES[self.kind]
+        outcome = self.outcome
         role_of = dict[str, str]()
         y = outcome.observed
         size = outcome.size
@@ -77,7 +78,7 @@ class _Roles:
     @property
     def roles(self) -> Roles:
         """Names of columns by role."""
-        columns = {role: getattr(self, role) for role in OUTCOMES[self.kind].bounds}
+        columns = {role: getattr(self, role) for role in self.outcome.bounds}
         columns |= Roles.of_groups(self.group)
         columns |= {
             role: getattr(self, role) for role in ("id", "fold", "cluster", "date")
@@ -86,9 +87,14 @@ class _Roles:
         return Roles({role: name for role, name in columns.items() if name is not None})
 
     @property
+    def outcome(self) -> Outcome:
+        """The kind of their outcomes."""
+        return OUTCOMES[self.kind]
+
+    @property
     def has_outcomes(self) -> bool:
         """True if the items name a column of outcomes."""
-        return OUTCOMES[self.kind].observed in self.roles
+        return self.outcome.observed in self.roles
 
     def __repr__(self) -> str:
         source = self.source if isinstance(self.source, str) else type(self.source)
@@ -266,7 +272,7 @@ def check_outcomes(value: Any, name: str = "items") -> Items:
     """Refuse arguments that are not items with outcomes."""
     items = check_items(value, name)
     if not items.has_outcomes:
-        outcome = OUTCOMES[items.kind]
+        outcome = items.outcome
         raise ItemsError(
             f"{name} name no column of {outcome.words.outcomes}: give them {outcome.observed}= and "
             f"{outcome.size}= (without these they can only be scored, by soc.item_posteriors)"

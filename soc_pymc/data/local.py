@@ -14,7 +14,6 @@ from .._lib.compiled import compiled
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import phase
 from .._lib.threads import ordered_map
-from ..families import OUTCOMES
 from ..families.outcome import Outcome, sum_of
 from .binning import (
     CELL_SUMS,
@@ -60,7 +59,6 @@ class Local:
     def __init__(self, items: Items, folds: Folds, progress: bool) -> None:
         self.items = items
         self._folds = folds
-        self._outcome = OUTCOMES[items.kind]
         self._progress = progress
         self._n: int | None = None
         self._codes: dict[str, int] = {}  # of the labels of groups
@@ -73,7 +71,9 @@ class Local:
         roles = ("score", weight) if weight else ("score",)
 
         def count(block: Block) -> Columns:
-            if not all(self._outcome.bounds[role].hold(block[role]) for role in roles):
+            if not all(
+                self.items.outcome.bounds[role].hold(block[role]) for role in roles
+            ):
                 raise _NotValidError
             score = block["score"]
             cells = grid.cell(score)
@@ -98,7 +98,7 @@ class Local:
 
     def tables(self, edges: Floats, most_joint: int) -> Sums:
         """Validate and sum blocks, in their order, so that sums do not depend on threads."""
-        outcome = self._outcome
+        outcome = self.items.outcome
         lookup = make_lookup(edges)
         bins = len(edges) + 1
         folds = self._folds.number
@@ -173,7 +173,7 @@ class Local:
             return group
         if self._folds.by == "column" and not FOLDS.hold(block["fold"]):
             raise _NotValidError
-        fold = fold_of(self._folds, block, self._outcome.size)
+        fold = fold_of(self._folds, block, self.items.outcome.size)
         return group * self._folds.number + fold
 
     def _mapped[Result](

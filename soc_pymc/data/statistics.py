@@ -64,7 +64,8 @@ class Statistics:
         return str(self.data.attrs["kind"])
 
     @property
-    def _outcome(self) -> Outcome:
+    def outcome(self) -> Outcome:
+        """The kind of the items' outcomes."""
         return OUTCOMES[self.kind]
 
     @property
@@ -83,9 +84,14 @@ class Statistics:
         return round(float(self.data["n"].sum()))
 
     @property
+    def roles(self) -> Roles:
+        """Names of the items' columns by role."""
+        return Roles.of(self.data.attrs)
+
+    @property
     def has_score(self) -> bool:
         """True unless the items have no score."""
-        return Roles.of(self.data.attrs).has_score
+        return self.roles.has_score
 
     @property
     def atoms(self) -> dict[float, int]:
@@ -105,13 +111,13 @@ class Statistics:
         n, low, high = (
             self.data[k].to_numpy() for k in ("n", "score_min", "score_max")
         )
-        at_end = (n > 0) & (low == high) & np.isin(low, self._outcome.ends)
+        at_end = (n > 0) & (low == high) & np.isin(low, self.outcome.ends)
         return np.flatnonzero(stand_out(n, low == high) | at_end)
 
     @property
     def groups(self) -> tuple[str, ...]:
         """Sorted labels of the groups, of several columns those that occur, as ``"FR × phone"``."""
-        return self._label_codes[0] if Roles.of(self.data.attrs).groups else ()
+        return self._label_codes[0] if self.roles.groups else ()
 
     @cached_property
     def _label_codes(self) -> tuple[tuple[str, ...], Ints]:
@@ -127,7 +133,7 @@ class Statistics:
     @cached_property
     def _day_of(self) -> NDArray[np.datetime64]:
         """Day of each label; empty without dates."""
-        dated = "date" in Roles.of(self.data.attrs)
+        dated = "date" in self.roles
         labels = self.data["label"].to_numpy().tolist() if dated else []
         return np.array(
             [label.partition(CROSS)[0] for label in labels], dtype="datetime64[D]"
@@ -176,40 +182,40 @@ class Statistics:
         >>> int(stats.table("count")["n"].sum())
         4000
         """
-        self._outcome.check_table(name)
+        self.outcome.check_table(name)
         return dict(self._tables[name])
 
     @cached_property
     def _tables(self) -> dict[str, dict[str, NDArray[Any]]]:
         """Columns of all tables, of all days together."""
-        tables = {name: self._stored(name) for name in self._outcome.tables}
+        tables = {name: self._stored(name) for name in self.outcome.tables}
         if len(self._day_of):
             for name, table in tables.items():
                 table["group"] = self._label_codes[1][table["group"]]
-                keys = self._outcome.tables[name].keys
-                tables[name] = added(table, keys, self._outcome.sums(name))
+                keys = self.outcome.tables[name].keys
+                tables[name] = added(table, keys, self.outcome.sums(name))
         return tables
 
     def _stored(self, name: str) -> dict[str, NDArray[Any]]:
         """Columns of a table as they are stored; with dates, groups are those of a day."""
         return {
             key: self.data[f"{name}_{key}"].to_numpy()
-            for key in self._outcome.columns(name)
+            for key in self.outcome.columns(name)
         }
 
     def cells(self, name: str) -> dict[str, NDArray[Any]]:
         """Columns of a table with all groups and folds together; StatisticsError if not kept."""
-        self._outcome.check_table(name)
+        self.outcome.check_table(name)
         if name == "joint" and not self.has_joint:
             raise StatisticsError(
                 f"these statistics have no joint cells: {NO_JOINT_CELLS}"
             )
         keys = [
             key
-            for key in self._outcome.tables[name].keys
+            for key in self.outcome.tables[name].keys
             if key not in ("group", "fold")
         ]
-        return added(self.table(name), keys, self._outcome.sums(name))
+        return added(self.table(name), keys, self.outcome.sums(name))
 
     def of_fold(self, fold: int) -> "Statistics":
         """Statistics of one fold, from 0 to `folds` - 1, without joint cells."""
@@ -237,12 +243,12 @@ class Statistics:
         """Statistics of the groups or folds with a weight; numbers multiply the sums."""
         labels = self.data["label"].to_numpy()
         tables: dict[str, Columns] = {}
-        for name in [name for name, t in self._outcome.tables.items() if key in t.keys]:
+        for name in [name for name, t in self.outcome.tables.items() if key in t.keys]:
             stored = self._stored(name)
             rows = np.flatnonzero(weight[stored[key]])
             table = {column: values[rows] for column, values in stored.items()}
             if weight.dtype != np.bool_:
-                sums = set(self._outcome.sums(name)) - EXTREMES.keys()
+                sums = set(self.outcome.sums(name)) - EXTREMES.keys()
                 table |= {column: table[column] * weight[table[key]] for column in sums}
             if key == "group":
                 table["group"] = (np.cumsum(weight > 0) - 1)[table["group"]]
@@ -333,7 +339,7 @@ class Statistics:
                 )
         labels = np.unique(np.concatenate([s.data["label"].to_numpy() for s in pair]))
         tables: dict[str, Columns] = {}
-        for name in self._outcome.tables:
+        for name in self.outcome.tables:
             if name == "joint" and not (self.has_joint and other.has_joint):
                 continue
             parts = [s._stored(name) for s in pair]
@@ -377,7 +383,7 @@ class Variation(NamedTuple):
 
 def variation(stats: Statistics) -> Variation:
     """Return the variation of outcomes where it can be told from noise."""
-    outcome = OUTCOMES[stats.kind]
+    outcome = stats.outcome
     margin = outcome.margins[0]
     cells = stats.cells(margin)
     octaves = {**cells, "cell": cells["cell"] >> STEPS}

@@ -179,7 +179,7 @@ class Options:
 
 def totals_of(items: Items, options: Options) -> Statistics:
     """Statistics as `summarize` returns them, also for items that an existing fit scores."""
-    outcome = OUTCOMES[items.kind]
+    outcome = items.outcome
     equal = options.equal
     if equal not in (None, "items") and not (
         outcome.whole and equal == outcome.observed
@@ -305,7 +305,7 @@ def _without_atoms(
 def _atoms(reader: Grouped | Local, scores: binning.Columns) -> dict[float, int]:
     """Scores that are atoms, with their numbers of items."""
     grid = binning.FIRST_GRID
-    ends = OUTCOMES[reader.items.kind].ends
+    ends = reader.items.outcome.ends
     stand_out = binning.stand_out(scores["n"], np.ones(len(scores["cell"]), dtype=bool))
     cells = scores["cell"][stand_out | np.isin(scores["cell"], grid.cell(ends))]
     least = binning.fewest_in_atom(int(scores["n"].sum()))
@@ -322,7 +322,7 @@ def _check_joint(tables: dict[str, Any], items: Items, most: int, must: bool) ->
             "fewer bins=, allow more cells by joint=number, or leave out joint="
         )
     cells = tables.get("joint", {}).get("value_cell", [])
-    outcome = OUTCOMES[items.kind]
+    outcome = items.outcome
     if np.abs(cells).max(initial=0) < MOST_VALUE_CELL:
         return
     if must:
@@ -345,7 +345,7 @@ def _attrs(
         "cluster": _FOLDS if folds is None else folds,
     }
     attrs: dict[str, Any] = {"kind": items.kind, "roles": json.dumps(dict(items.roles))}
-    attrs |= {"cells": OUTCOMES[items.kind].grid, "folds_by": rule.by}
+    attrs |= {"cells": items.outcome.grid, "folds_by": rule.by}
     return attrs | {"folds": folds_by.get(rule.by, rule.number)}
 
 
@@ -379,7 +379,7 @@ def _warn_of_atoms(stats: Statistics, items: Items) -> None:
 
 def _warn_of_scale(stats: Statistics, items: Items) -> None:
     """Warn of rates that are far from scores throughout, as where the exposure was forgotten."""
-    outcome = OUTCOMES[items.kind]
+    outcome = items.outcome
     bins = stats.cells("part")
     if items.score is None or not outcome.sizes_add or bins["score_min"].min() <= 0:
         return  # such scores are not rates
@@ -401,7 +401,7 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
 
 def _check_digits(stats: Statistics, items: Items) -> None:
     """Refuse values so far from 0 that sums of squares lose their variation to rounding."""
-    outcome = OUTCOMES[items.kind]
+    outcome = items.outcome
     names = ("n", "sum_y", "sum_y2", "sum_s2")
     sums = binning.added(stats.table("part"), ("group", "bin"), names)
     _, _, n, y1, y2, noise = sums.values()
@@ -419,7 +419,7 @@ def _check_digits(stats: Statistics, items: Items) -> None:
 def _check_leakage(stats: Statistics, on_leakage: str) -> None:
     if on_leakage == "ignore" or (z := stats.leakage_z) >= _LEAKAGE:
         return
-    text = OUTCOMES[stats.kind].words.leak.format(z=z) + (
+    text = stats.outcome.words.leak.format(z=z) + (
         " Posteriors would use each outcome twice, the variance curve would collapse to 0 and "
         "intervals be far too narrow. Score every item by a model trained without it: split the "
         "items into folds and score each fold by a model trained on the others, or on earlier "

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from .._lib.errors import ItemsError
 from .._lib.progress import phase
 from .._lib.reprs import digits
-from ..families import OUTCOMES
 from ..families.outcome import Outcome
 from ..families.scales import LARGEST_COUNT, Bounds
 from .formulas import FOLD_PRIME, exact, ibis_functions, near_whole
@@ -73,7 +72,7 @@ def read(items: Items) -> Any:
 
 def scan(items: Items, progress: bool = True) -> tuple[int, Any]:
     """Validate items in one pass; returns their number, and their table with labels joined."""
-    outcome = OUTCOMES[items.kind]
+    outcome = items.outcome
     table = read(items)
     with phase("checking items", enabled=progress), readable(items.source):
         problems = list(_problems_of(table, items.roles, outcome))
@@ -188,7 +187,7 @@ def check_types(items: Items, table: Any) -> None:
 
 def check_total(items: Items, total: float) -> None:
     """Refuse whole outcomes whose sum overflows."""
-    outcome = OUTCOMES[items.kind]
+    outcome = items.outcome
     if outcome.whole and total > 2.0**62:
         raise ItemsError(
             f"column {items.roles[outcome.observed]!r} sums to {total:.3g}, more than can be "

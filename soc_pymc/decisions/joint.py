@@ -22,7 +22,6 @@ from .._lib.progress import parts
 from .._lib.threads import ordered_map
 from ..checks.findings import ALL
 from ..data.items import Items, check_outcomes
-from ..families import OUTCOMES
 from ..families.mixtures import NEAR_ZERO
 from ..fits.fit import Fit
 from ..posterior.item_columns import select, summed
@@ -308,7 +307,7 @@ def total(
     mean = switch(mean, "mean")
     threshold = OrNone(Real())(threshold, "threshold")
     probs = probabilities(quantiles)
-    outcome = OUTCOMES[items.kind]
+    outcome = items.outcome
     if (
         isinstance(weights, str)
         and weights in ("exposure", outcome.size)

@@ -55,7 +55,7 @@ def statistics_of(chosen: Chosen) -> Any:
 
 def items_of(chosen: Chosen, fitted: Fit | None = None) -> Items:
     """The items that the options describe; missing columns are those of a fit."""
-    known = Roles.of(fitted.data.attrs) if fitted else Roles()
+    known = fitted.curves.roles if fitted else Roles()
     groups = known.groups if fitted and fitted.groups else {}
     kind = _kind_of(chosen, known)
     roles = ["score", kind.observed, kind.size]

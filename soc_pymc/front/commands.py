@@ -15,7 +15,6 @@ import soc_pymc as soc
 from .._lib.errors import FitError, ItemsError
 from .._lib.files import replacing
 from ..data.sources import column_names
-from ..families import OUTCOMES
 from ..families.scales import RANK, SCALES
 from ..posterior.items import is_folder
 from . import arguments
@@ -250,7 +249,7 @@ def posteriors(chosen: Chosen) -> None:
     try:
         print(f"item posteriors -> {_call(soc.item_posteriors, chosen, fitted, items)}")
     except ItemsError as error:
-        outcome = items.roles.get(OUTCOMES[items.kind].observed)
+        outcome = items.roles.get(items.outcome.observed)
         if outcome is None or outcome in column_names(items.source):
             raise
         raise ItemsError(

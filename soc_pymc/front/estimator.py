@@ -388,7 +388,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
     @property
     def _outcome(self) -> Outcome:
-        return OUTCOMES[self.statistics_.kind]
+        return self.statistics_.outcome
 
     def _columns(
         self, X: ArrayLike, y: Column, sizes: tuple[Column, ...], group: Column

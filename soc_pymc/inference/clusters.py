@@ -66,7 +66,7 @@ class _BlockRows(NamedTuple):
 def _block_rows(built: Problem, stats: Statistics, *curves: Floats) -> _BlockRows:
     """Every block's rows with their curvature at both curves of the problem's rows."""
     number = int(stats.table("part")["fold"].max()) + 1
-    tables = {name: dict(stats.table(name)) for name in stats._outcome.tables}
+    tables = {name: dict(stats.table(name)) for name in stats.outcome.tables}
     tables = {name: table for name, table in tables.items() if "fold" in table}
     for table in tables.values():  # blocks within groups become groups
         table["group"] = (table["group"] if built.pilot.labels else 0) * number + table[
@@ -95,6 +95,7 @@ def _added_to_levels(
     terms = levels.rows.terms
     split = [len(levels.rows.terms[0].kind)]
     level = terms[0].grouping.code[built.pilot.rows.group]
+    curves = built.pilot.curves_at(built.pilot.coefficients)
     curves = built.pilot.curves_at(built.pilot.coefficients)
     rows = _block_rows(built, stats, *curves)
     tau = np.array([scale.tau for scale in levels.scales])[levels.rows.kind]
@@ -159,9 +160,9 @@ def _added_to_curves(
             "column with more labels, or leave it out"
         )
     parts = built.coordinates.parts
-    designs = [part.design.whole for part in parts]
+    designs = [part.design.matrix for part in parts]
     precision = [part.laplace.state.prior(part.design)[1] for part in parts]
-    curves = [part.design.whole @ part.laplace.state.coefficients for part in parts]
+    curves = built.pilot.curves_at(built.pilot.coefficients)
     rows = _block_rows(built, stats, *curves)
     factor = rows.excess_root(designs, np.concatenate(precision))
     split = np.split(factor, [designs[0].shape[1]])

@@ -16,7 +16,7 @@ from .._model.splines import Axis
 from .._model.terms import Curve
 from ..data.items import Grouping
 from ..data.statistics import Statistics
-from ..families import OUTCOMES, family_of_kind
+from ..families import family_of_kind
 from ..families.scales import RANK, SCALES
 from .arviz_groups import arviz_groups
 from .density import SAMPLED
@@ -112,7 +112,7 @@ def _shares(rows: Rows, position: Floats) -> xr.Dataset:
     """Distribution of exposures in each part of the scores, and of each atom."""
     beside = rows.atom == 0
     # a bin's sizes stay in one part, because the order inside a bin is unknown
-    part = equal_parts(position, _PARTS, rows.beside)
+    part = equal_parts(position, _PARTS, rows.outside_atoms)
     parts, part = np.unique(
         np.where(beside, part, _PARTS + rows.atom), return_inverse=True
     )
@@ -154,7 +154,7 @@ def bin_table(
 ) -> tuple[xr.Dataset, xr.Dataset]:
     """The occupied bins of all groups together with the axes' ranks, and their observed sums."""
     data = stats.data
-    outcome = OUTCOMES[stats.kind]
+    outcome = stats.outcome
     occupied = np.flatnonzero(data["n"].to_numpy() > 0)
     n = data["n"].to_numpy()[occupied]
     rows, _ = rows_of(stats, family_of_kind(stats.kind), atoms=atoms)

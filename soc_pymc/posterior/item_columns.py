@@ -19,7 +19,6 @@ from ..data.roles import MARK, Roles, columns_of
 from ..data.sources import arrow_table
 from ..data.statistics import Statistics
 from ..data.validation import check_types, scan
-from ..families import OUTCOMES
 from ..families.family import Family
 from ..families.outcome import Outcome
 from ..fits.curves import Curves
@@ -126,7 +125,7 @@ def posterior_roles(
     """Columns of score, outcome, size and the fit's groups, in this order, of checked items."""
     check(items, "items")
     roles = items.roles
-    items_outcome = OUTCOMES[items.kind]
+    items_outcome = items.outcome
     outcome = curves.outcome
     if items_outcome is not outcome:
         kinds = outcome, items_outcome
@@ -200,7 +199,7 @@ def read_items(
 
 def refuse_invalid(columns: Columns, items: Items) -> None:
     """Refuse items, or a batch of them, if some are not valid or there are none."""
-    outcome = OUTCOMES[items.kind]
+    outcome = items.outcome
     crossings = max(len(items.roles.groups) - 1, 0)
     y, size = own_outcomes(outcome, {"score": columns["score"]})
     y = columns.get(outcome.observed, y)
@@ -222,11 +221,11 @@ def refuse_invalid(columns: Columns, items: Items) -> None:
 def check_statistics(curves: Curves, stats: Statistics) -> None:
     """Refuse statistics of other columns than the fit's, or without the groups that it has."""
     fit_roles = curves.roles.outcomes
-    roles = Roles.of(stats.data.attrs).outcomes
+    roles = stats.roles.outcomes
     if fit_roles != roles:
         raise StatisticsError(
             f"the fit has items with the roles {fit_roles}, the statistics have {roles}"
         )
     if curves.groups:
         remedy = "the statistics have none: summarize the items with group="
-        _check_groupings(curves, Roles.of(stats.data.attrs), remedy, StatisticsError)
+        _check_groupings(curves, stats.roles, remedy, StatisticsError)

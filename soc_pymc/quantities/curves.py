@@ -21,7 +21,6 @@ from ..checks.observations import (
     totals_without_folds,
 )
 from ..data.items import Items
-from ..data.roles import Roles
 from ..data.statistics import STATISTICS, Statistics
 from ..fits.curves import Curves
 from ..fits.fit import FIT, Fit
@@ -502,7 +501,7 @@ def statistics_of(
     bins = _MIXED_BINS if mixed else None
     items = replace(items, cluster=None)
     stats = totals_without_folds(items, bins=bins, joint=mixed, progress=progress)
-    roles = Roles.of(stats.data.attrs) | curves.roles.outcomes
+    roles = stats.roles | curves.roles.outcomes
     return Statistics(stats.data.assign_attrs(roles=json.dumps(roles)))
 
 
