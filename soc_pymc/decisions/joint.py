@@ -232,7 +232,7 @@ def _top(
         following = order[:, [n - size - 1]]
         last = order[:, [n - size]]
         rivals = np.where(drawn >= last, following, last)
-        probability = items.posterior.family.above_drawn(rivals, a, b)
+        probability = items.posterior.family.above_place(rivals, a, b)
         sums += probability.sum(axis=0), (probability**2).sum(axis=0)
     mean = sums[0] / number
     error = np.sqrt(np.maximum(sums[1] / number - mean**2, 0.0) / (number - 1))

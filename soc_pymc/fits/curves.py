@@ -160,11 +160,11 @@ class Curves:
 
     def thin(self, most: int) -> "Curves":
         """Return the curves with their `even_draws` alone."""
-        chains, draws = self.shape
-        even = self.even_draws(most)[: self.even_draws(most).size // chains]
-        if len(even) == draws:
+        even = self.even_draws(most)
+        if len(even) == self.number:
             return self
-        return self.with_draws(self.posterior.isel(draw=even))
+        per_chain = len(even) // self.shape[0]
+        return self.with_draws(self.posterior.isel(draw=even[:per_chain]))
 
     # --- places
 

@@ -15,7 +15,7 @@ from .._lib.errors import FitError
 from .._lib.reprs import counted
 from ..families import FAMILIES
 from ..families.rows import MEAN_ONLY
-from ..families.scales import LINEAR, LOG
+from ..families.scales import LINEAR, LOG, Scale
 from ..fits.fit import FIT, Fit
 from ..posterior.averages import scorer
 from ..posterior.calibration import bands, calibration_curves, curves_of, default_scores
@@ -313,56 +313,58 @@ def plot_prior(
             f"exposure={shown(exposure)}: give one for a fit with a term in exposure (noise sd), "
             "and for no other"
         )
-    scores = (
-        score_quantiles(fit.curves, SHARES)
-        if score is None
-        else rules.numbers_of(score, "score")
-    )
-    scores = np.atleast_1d(scores)
-    if scores.ndim != 1 or not 0 < len(scores) <= len(style.PALETTE):
-        raise FitError(f"score={shown(score)} must be 1 to {len(style.PALETTE)} scores")
+    scores = _few_scores(fit, score)
     calibration_curves(fit, scores, exposure=exposure)  # refuses scores without a place
     outcome = fit.curves.outcome
+    scale = outcome.theta
     columns = {"score": scores}
+    where = ""
     if exposure is not None:
         columns[outcome.size] = np.full(len(scores), exposure)
-    rows = scorer(posterior_of(fit), tuple(_LEVELS), "all")(columns)
-    quantiles = rows[3 : 3 + len(_LEVELS)]  # a share of zeros follows them
-    scale = outcome.theta
+        where = f" and {outcome.words.size} {style.plain(exposure)}"
+    means, _, _, *quantiles = scorer(posterior_of(fit), tuple(_LEVELS), "all")(columns)
+    by_score = np.transpose(quantiles[: len(_LEVELS)])  # a share of zeros follows them
+    densities = [_density(theta, scale) for theta in by_score]
     ax = style.panels(ax, (7, 4.5))[0]
-    lines = []
-    for t, mean, theta, color in zip(
-        scores, rows[0], quantiles.T, style.PALETTE, strict=False
+    scored = fit.curves.roles.has_score
+    for t, mean, (theta, density, spike), color in zip(
+        scores, means, densities, style.PALETTE, strict=False
     ):
-        # equal quantiles are a spike at 0, and have no density
-        rises = np.diff(theta) > 0
-        position = scale.position(np.where(scale.holds(theta), theta, np.nan))
-        density = np.diff(_LEVELS)[rises] / np.diff(position)[rises]
-        middle = (0.5 * (theta[1:] + theta[:-1]))[rises]
-        spike = 0.0 if rises.all() else float(_LEVELS[1:][~rises].max())
-        name = f"score {t:.4g}" if fit.curves.roles.has_score else "all items"
-        label = name + (f" ({spike:.0%} at 0)" if spike else "")
-        ax.plot(middle, density, color=color, label=label, linewidth=1.6)
+        label = f"score {t:.4g}" if scored else "all items"
+        label += f" ({spike:.0%} at 0)" if spike else ""
+        ax.plot(theta, density, color=color, label=label, linewidth=1.6)
         ax.plot(mean, 0.0, "o", color=color, markersize=5, clip_on=False, zorder=3)
-        lines.append((middle, density))
-    highest = max(float(np.nanmax(density)) for _, density in lines)
-    drawn = np.concatenate(
-        [theta[density > _REACH * highest] for theta, density in lines]
-    )
-    low = float(drawn.min())
-    high = float(drawn.max())
+    highest = max(float(np.nanmax(density)) for _, density, _ in densities)
+    drawn = [theta[density > _REACH * highest] for theta, density, _ in densities]
+    low = min(float(theta.min()) for theta in drawn if len(theta))
+    high = max(float(theta.max()) for theta in drawn if len(theta))
     style.scaled_axis(ax.xaxis, scale.name, low, high)
     ax.set(xlim=(low, high), ylim=(0.0, 1.05 * highest))
-    where = (
-        "" if exposure is None else f" and {outcome.words.size} {style.plain(exposure)}"
-    )
-    what = (
-        "Theta given the score" if fit.curves.roles.has_score else "Theta of all items"
-    )
+    what = "Theta given the score" if scored else "Theta of all items"
+    unit = "density" if scale is LINEAR else f"density of the {scale.name} of theta"
     title = f"{what}{where}\n{_sizes_of(fit)}"
-    density = "density" if scale is LINEAR else f"density of the {scale.name} of theta"
-    style.finish(ax, title, f"theta, {_theta_words(fit)[0]}", density)
+    style.finish(ax, title, f"theta, {_theta_words(fit)[0]}", unit)
     return ax
+
+
+def _few_scores(fit: Fit, score: ArrayLike | None) -> Floats:
+    """Return the user's scores, as many as there are colours, or some of the fit's."""
+    if score is None:
+        return score_quantiles(fit.curves, SHARES)
+    scores = np.atleast_1d(rules.numbers_of(score, "score"))
+    if scores.ndim != 1 or not 0 < len(scores) <= len(style.PALETTE):
+        raise FitError(f"score={shown(score)} must be 1 to {len(style.PALETTE)} scores")
+    return scores
+
+
+def _density(theta: Floats, scale: Scale) -> tuple[Floats, Floats, float]:
+    """Return values of theta, their density and the share at 0, from quantiles at `_LEVELS`."""
+    rises = np.diff(theta) > 0  # equal quantiles are a spike at 0, and have no density
+    position = scale.position(np.where(scale.holds(theta), theta, np.nan))
+    density = np.diff(_LEVELS)[rises] / np.diff(position)[rises]
+    middle = (0.5 * (theta[1:] + theta[:-1]))[rises]
+    spike = 0.0 if rises.all() else float(_LEVELS[1:][~rises].max())
+    return middle, density, spike
 
 
 def plot_prior_predictive(
