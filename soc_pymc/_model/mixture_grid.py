@@ -23,7 +23,7 @@ from .laplace import Laplace, floored
 from .mixture_cells import MixtureCells, cell_points
 from .mode import Curvature, Target, find_mode
 from .pilot import Pilot
-from .rows import cells_of
+from .rows import cells_by_row
 from .splines import make_basis, spline_matrix
 from .terms import Curve, Design, Labels, Output, State
 
@@ -347,7 +347,7 @@ def place_mixture(
 ) -> tuple[Mixture, Laplace]:
     """The mixture around the pilot's curves and its mode, to which the grid moves with zeros."""
     # zeros pull the pilot towards 0 and widen it
-    joint = cells_of(stats, pilot.rows, "joint")
+    joint = cells_by_row(stats, pilot.rows, "joint")
     second = pilot.curves[1].outputs[0].matrix
     states = [x.state for x in pilot.laplaces]
     laplace = pilot.laplaces[1]

@@ -113,7 +113,7 @@ def rows_of(
     keys = Keys(grouped, size_cell, place_of, no_cells)
     rows = _rows(stats, family, keys, at_atoms)
     names = ("joint",) if by_size else ("part", *family.outcome.margins)
-    cells = {name: cells_of(stats, rows, name) for name in names}
+    cells = {name: cells_by_row(stats, rows, name) for name in names}
     if place_of[-1] + 1 < stats.bins:  # bins are merged
         cells |= {name: pooled(cells[name]) for name in names if name != "part"}
     return rows, family.rows.of(len(rows.n), cells)
@@ -188,7 +188,7 @@ def sizes_vary(stats: Statistics, family: Family) -> bool:
     return bool(np.ptp(cell[informative] >> CLASS))
 
 
-def cells_of(stats: Statistics, rows: Rows, name: str) -> Columns:
+def cells_by_row(stats: Statistics, rows: Rows, name: str) -> Columns:
     """A table of cells with a column ``row``: joint cells, or any if rows have no classes."""
     table = rows.keys.table(stats, name)
     return {

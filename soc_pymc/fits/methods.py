@@ -9,9 +9,7 @@ if TYPE_CHECKING:
     from ..data.statistics import Statistics
     from ..families.priors import Prior
     from .curves import WeightsOf
-
-type Verdict = dict[str, Any]
-"""The fields of a `Status` except for the seconds."""
+    from .fit import Status
 
 
 class Method(ABC):
@@ -29,7 +27,7 @@ class Method(ABC):
         prior: "Prior",
         model: Any,
         progress: bool | None,
-    ) -> "tuple[xr.DataTree, Verdict]":
+    ) -> "tuple[xr.DataTree, Status]":
         """Return the fit's `DataTree`, and how far it can be trusted.
 
         `model` is None, or the prior's `pymc.Model` with further terms.

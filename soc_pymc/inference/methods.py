@@ -12,7 +12,7 @@ from .._lib.arguments import (
     Whole,
     convert_fields,
 )
-from ..fits.methods import Method, Verdict
+from ..fits.methods import Method
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .._model.problem import Problem
     from ..data.statistics import Statistics
     from ..families.priors import Prior
+    from ..fits.fit import Status
 
 _SEED = Whole(0, (1 << 63) - 1)
 
@@ -36,7 +37,7 @@ class PosteriorMethod(Method):
     full: ClassVar[bool]  # False if levels may be integrated out of the model
 
     @abstractmethod
-    def draw(self, built: "Problem", progress: bool | None) -> tuple[Groups, Verdict]:
+    def draw(self, built: "Problem", progress: bool | None) -> "tuple[Groups, Status]":
         """Return draws of the model's posterior with what describes them."""
 
     def run(
@@ -45,7 +46,7 @@ class PosteriorMethod(Method):
         prior: "Prior",
         model: "pm.Model | None",
         progress: bool | None,
-    ) -> "tuple[xr.DataTree, Verdict]":
+    ) -> "tuple[xr.DataTree, Status]":
         """Return draws from the posterior of the prior's model, or of an extended `model`."""
         from .fitting import posterior_tree
 
@@ -88,7 +89,7 @@ class VI(PosteriorMethod):
         batch = OrNone(Whole(0, MOST_DRAWS))
         convert_fields(self, seed=_SEED, draws=DRAWS, batch=batch, max_iterations=DRAWS)
 
-    def draw(self, built: "Problem", progress: bool | None) -> tuple[Groups, Verdict]:
+    def draw(self, built: "Problem", progress: bool | None) -> "tuple[Groups, Status]":
         """Return draws of the Gaussian, weighted by importance and repaired where it is poor."""
         from .variational import run_variational
 
@@ -139,7 +140,7 @@ class NUTS(PosteriorMethod):
         sizes = {"draws": DRAWS, "tune": DRAWS, "chains": Whole(1, 1000)}
         convert_fields(self, seed=_SEED, target_accept=PROBABILITY, **sizes)
 
-    def draw(self, built: "Problem", progress: bool | None) -> tuple[Groups, Verdict]:
+    def draw(self, built: "Problem", progress: bool | None) -> "tuple[Groups, Status]":
         """Return the chains of the sampler."""
         from .sampling import run_nuts
 

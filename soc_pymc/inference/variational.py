@@ -21,7 +21,7 @@ from .._lib.errors import FitError
 from .._lib.progress import Phase, phase
 from .._lib.psis import smoothed
 from .._model.problem import Problem
-from ..fits.fit import PARETO_K
+from ..fits.fit import PARETO_K, Status
 from .annealing import annealed
 from .density import (
     Densities,
@@ -31,7 +31,7 @@ from .density import (
     systematic,
 )
 from .fit_tree import in_chains
-from .methods import VI
+from .methods import VI, Groups
 
 _REACH = 0.5  # step in sd on either side, for the curvature of the posterior's bulk
 # largest change of a width by curvature, which may be 0 or have the wrong sign
@@ -175,8 +175,8 @@ class _Draws:
 
 def run_variational(
     built: Problem, method: VI, progress: bool | None
-) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
-    """Groups for the fit's `DataTree`, and the fields of its `Status` except for the seconds."""
+) -> tuple[Groups, Status]:
+    """Groups for the fit's `DataTree`, and its status."""
     rng = np.random.default_rng(method.seed)
     start = built.space.start
     with phase("fit: preparing the evidence bound", enabled=progress):
@@ -231,8 +231,7 @@ def run_variational(
             "soc.NUTS() on the same statistics takes seconds to minutes"
         )
     converged = not problem and k <= PARETO_K
-    verdict = {"converged": converged, "reason": problem or reason}
-    return groups, {**verdict, "pareto_k": k, "ess_fraction": ess}
+    return groups, Status(converged, problem or reason, pareto_k=k, ess_fraction=ess)
 
 
 def _densities(built: Problem, rng: np.random.Generator, draws: int) -> Densities:

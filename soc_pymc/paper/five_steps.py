@@ -22,7 +22,8 @@ from ..families.family import Family
 from ..families.priors import Prior, Spline
 from ..families.rows import RowSums
 from ..fits.curves import Curves
-from ..fits.methods import Method, Verdict
+from ..fits.fit import Status
+from ..fits.methods import Method
 from ..inference.density import SAMPLED
 from ..inference.fit_tree import bin_table
 from ..posterior.item_columns import Columns
@@ -136,7 +137,7 @@ class FiveSteps(Method):
         prior: Prior,
         model: object,
         progress: bool | None,
-    ) -> tuple[xr.DataTree, Verdict]:
+    ) -> tuple[xr.DataTree, Status]:
         """Return one draw of the curves, with the estimates of the bins."""
         if model is not None:
             raise FitError(
@@ -207,7 +208,7 @@ class _Bins:
 
 def _fitted(
     stats: Statistics, prior: Prior, moments: str
-) -> tuple[xr.DataTree, Verdict]:
+) -> tuple[xr.DataTree, Status]:
     family = FAMILIES[prior.family]
     rows, data = rows_of(stats, family, most_bins=stats.bins)
     data.refuse_mean_only("soc.FiveSteps()")
@@ -227,7 +228,7 @@ def _fitted(
     if number:
         reason += f"; the search failed in {number:,} bins: use fewer bins, or soc.VI()"
     tree = _tree(stats, axes, bins, estimates)
-    return tree, {"converged": not number, "reason": reason}
+    return tree, Status(not number, reason)
 
 
 def _tree(

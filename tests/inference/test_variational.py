@@ -12,7 +12,7 @@ from soc_pymc._model import mode
 from soc_pymc._model.problem import build
 from soc_pymc.inference.density import systematic
 from soc_pymc.inference.level_density import LevelDensity
-from soc_pymc.inference.sampling import _sampling_verdict
+from soc_pymc.inference.sampling import status_of_chains
 from soc_pymc.inference.variational import importance, kept_draws
 from tests.studies import agreement
 
@@ -108,14 +108,14 @@ def test_bad_chains_have_not_converged(change, problem):
     draws, divergent = change(np.random.default_rng(0).normal(size=(4, 500)))
     diverging = np.zeros(draws.shape, dtype=bool)
     diverging.flat[:divergent] = True
-    verdict = _sampling_verdict(
+    status = status_of_chains(
         {
             "posterior": xr.Dataset({"x": (OVER, draws)}),
             "sample_stats": xr.Dataset({"diverging": (OVER, diverging)}),
         }
     )
-    assert verdict["converged"] is not bool(problem)
-    assert problem in verdict["reason"]
+    assert status.converged is not bool(problem)
+    assert problem in status.reason
 
 
 @pytest.mark.parametrize(
