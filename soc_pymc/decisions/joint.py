@@ -25,7 +25,7 @@ from ..data.items import Items, check_outcomes
 from ..families.mixtures import NEAR_ZERO
 from ..fits.fit import Fit
 from ..posterior.item_columns import select, summed
-from ..posterior.items import probabilities
+from ..posterior.scoring import probabilities
 from ..prior_table import quantile_name
 from .choices import DecisionItems, read_decision
 
@@ -232,7 +232,7 @@ def _top(
         following = order[:, [n - size - 1]]
         last = order[:, [n - size]]
         rivals = np.where(drawn >= last, following, last)
-        probability = items.posterior.family.above_drawn(rivals, a, b)
+        probability = items.posterior.family.above_place(rivals, a, b)
         sums += probability.sum(axis=0), (probability**2).sum(axis=0)
     mean = sums[0] / number
     error = np.sqrt(np.maximum(sums[1] / number - mean**2, 0.0) / (number - 1))

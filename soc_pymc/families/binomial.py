@@ -363,12 +363,12 @@ class BinomialBeta(BetaFormulas, Family):
         variables = super().curve_variables(location, dispersion)
         return variables | {"log_odds_cv2": dispersion}
 
-    def natural_moments(self, location: Floats, dispersion: Floats) -> Pair:
+    def natural_moments(self, location: Floats, exponential: Floats) -> Pair:
         mean = special.expit(location)
         v = mean * special.expit(-np.asarray(location))
-        return mean, v * (v * dispersion / (1.0 + v * dispersion))
+        return mean, v * (v * exponential / (1.0 + v * exponential))
 
-    def third(self, a: Floats, b: Floats) -> Floats:
+    def third_moment(self, a: Floats, b: Floats) -> Floats:
         total = a + b
         return 2.0 * self.variance(a, b) * ((b - a) / total) / (total + 2.0)
 
@@ -389,14 +389,11 @@ class BinomialBeta(BetaFormulas, Family):
         others = tuple(rng.spawn(1)[0] for rng in rngs)
         return draw_log_gamma(a, rngs) - draw_log_gamma(b, others)
 
-    def natural(self, drawn: Floats) -> Floats:
-        return np.asarray(special.expit(drawn))
-
-    def above_drawn(self, drawn: Floats, a: Floats, b: Floats) -> Floats:
-        tail = beta_tail(special.expit(drawn), special.expit(-drawn), a, b)
-        is_far = np.broadcast_to(np.abs(drawn) >= _FAR, tail.shape)
+    def above_place(self, place: Floats, a: Floats, b: Floats) -> Floats:
+        tail = beta_tail(special.expit(place), special.expit(-place), a, b)
+        is_far = np.broadcast_to(np.abs(place) >= _FAR, tail.shape)
         if is_far.any():  # odds below all numbers
-            arrays = np.broadcast_arrays(drawn, a, b)
+            arrays = np.broadcast_arrays(place, a, b)
             logit, a, b = (values[is_far] for values in arrays)
             shape = np.where(logit < 0, a, b)
             far = np.exp(-shape * np.abs(logit) - np.log(shape) - special.betaln(a, b))

@@ -65,7 +65,7 @@ class Family(Formulas, Components):
         return moments | {"log_variance": np.log(variance)} | dict(named)
 
     @abstractmethod
-    def natural_moments(self, location: Floats, dispersion: Floats) -> Pair:
+    def natural_moments(self, location: Floats, exponential: Floats) -> Pair:
         """E(theta) and Var(theta) from the location and exp of the dispersion, which may be 0."""
 
     def widened(
@@ -82,7 +82,7 @@ class Family(Formulas, Components):
     # --- theta
 
     @abstractmethod
-    def third(self, a: Floats, b: Floats) -> Floats:
+    def third_moment(self, a: Floats, b: Floats) -> Floats:
         """E[(theta - E(theta))^3]."""
 
     @abstractmethod
@@ -109,15 +109,16 @@ class Family(Formulas, Components):
 
     @abstractmethod
     def draw(self, a: Floats, b: Floats, rngs: Generators) -> Floats:
-        """Draws on a scale that keeps theta's order, one for each element, row by row."""
+        """Draws of theta's place, one for each element, row by row."""
 
-    def natural(self, drawn: Floats) -> Floats:
-        """Theta from draws on that scale."""
-        return drawn
+    def natural(self, place: Floats) -> Floats:
+        """Theta from places."""
+        with np.errstate(over="ignore"):
+            return np.asarray(self.theta(place, ARRAYS))
 
-    def above_drawn(self, drawn: Floats, a: Floats, b: Floats) -> Floats:
-        """P(theta > a draw on that scale)."""
-        return self.above(drawn, a, b)
+    def above_place(self, place: Floats, a: Floats, b: Floats) -> Floats:
+        """P(theta > its value at a place)."""
+        return self.above(place, a, b)
 
     def summaries(
         self,
@@ -149,8 +150,8 @@ class Family(Formulas, Components):
         return out
 
     def _law(self, a: Floats, b: Floats, t: Floats, xp: SimpleNamespace) -> Pair:
-        """Distribution function and density at places `t` on the scale of draws."""
-        below = 1.0 - self.above_drawn(t, a, b)
+        """Distribution function and density at places t."""
+        below = 1.0 - self.above_place(t, a, b)
         faint = (below < _ROUNDED).all(axis=0)
         if faint.any():  # their digits went with the difference from 1
             below = np.where(faint, self.cdf(self.natural(t), a, b), below)

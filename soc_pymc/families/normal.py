@@ -363,13 +363,13 @@ class NormalNormal(NormalFormulas, Family):
     def to_curves(self, a: Floats, b: Floats) -> Pair:
         return a, np.log(b)
 
-    def natural_moments(self, location: Floats, dispersion: Floats) -> Pair:
-        return location, dispersion
+    def natural_moments(self, location: Floats, exponential: Floats) -> Pair:
+        return location, exponential
 
     def unit(self, dispersion: Floats) -> Floats:
         return np.exp(0.5 * dispersion)
 
-    def third(self, a: Floats, b: Floats) -> Floats:
+    def third_moment(self, a: Floats, b: Floats) -> Floats:
         return np.zeros_like(b)
 
     def above(self, cut: Floats, a: Floats, b: Floats) -> Floats:

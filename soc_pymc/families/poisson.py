@@ -366,10 +366,10 @@ class PoissonGamma(GammaFormulas, Family):
     def to_curves(self, a: Floats, b: Floats) -> Pair:
         return np.log(a) - np.log(b), -np.log(a)
 
-    def natural_moments(self, location: Floats, dispersion: Floats) -> Pair:
-        return np.exp(location), dispersion * np.exp(2.0 * location)
+    def natural_moments(self, location: Floats, exponential: Floats) -> Pair:
+        return np.exp(location), exponential * np.exp(2.0 * location)
 
-    def third(self, a: Floats, b: Floats) -> Floats:
+    def third_moment(self, a: Floats, b: Floats) -> Floats:
         return 2.0 * a / b / b / b
 
     def above(self, cut: Floats, a: Floats, b: Floats) -> Floats:
@@ -386,11 +386,8 @@ class PoissonGamma(GammaFormulas, Family):
     def draw(self, a: Floats, b: Floats, rngs: Generators) -> Floats:
         return draw_log_gamma(a, rngs) - np.log(b)
 
-    def natural(self, drawn: Floats) -> Floats:
-        return np.exp(drawn)
-
-    def above_drawn(self, drawn: Floats, a: Floats, b: Floats) -> Floats:
-        log_x = drawn + np.log(b)
+    def above_place(self, place: Floats, a: Floats, b: Floats) -> Floats:
+        log_x = place + np.log(b)
         log_tail = a * log_x - special.gammaln(a + 1.0)  # the lower tail of a small x
         x = np.exp(np.minimum(log_x, -_TINY))
         tail = special.gammaincc(a, x)

@@ -153,7 +153,7 @@ class SinglePosterior(Posterior):
         """See `Posterior`."""
         theta = self._updated(columns, self._members(columns, None))
         family = self.family
-        return family.mean(*theta), family.variance(*theta), family.third(*theta)
+        return family.mean(*theta), family.variance(*theta), family.third_moment(*theta)
 
     def theta(self, columns: Columns) -> ThetaMixture:
         """See `Posterior`."""
@@ -209,7 +209,7 @@ class MixturePosterior(Posterior):
         # squares are taken about a centre, so that little is lost where means are large
         centre = (density * means).sum(axis=0) / density.sum(axis=0)
         off = means - centre
-        cubes = self.family.third(*theta) + (3.0 * variances + off**2) * off
+        cubes = self.family.third_moment(*theta) + (3.0 * variances + off**2) * off
         powers = density * np.stack([np.ones_like(off), off, variances + off**2, cubes])
         total, *powers = self._by_draw(columns, None, powers)
         shift, square, cube = (power / np.maximum(total, _TINY) for power in powers)
