@@ -32,7 +32,7 @@ from ..fits.fit import Fit
 from ..plots.curves import fitted_curves
 from ..plots.style import picture_of
 from ..posterior.calibration import bands
-from ..posterior.items import item_posteriors
+from ..posterior.scoring import item_posteriors
 from ..posterior.weights import P_ZERO
 from .overview import Overview, Subset
 

@@ -25,7 +25,7 @@ from ..data.items import Items, check_outcomes
 from ..families.mixtures import NEAR_ZERO
 from ..fits.fit import Fit
 from ..posterior.item_columns import select, summed
-from ..posterior.items import probabilities
+from ..posterior.scoring import probabilities
 from ..prior_table import quantile_name
 from .choices import DecisionItems, read_decision
 

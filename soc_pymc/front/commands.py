@@ -16,7 +16,7 @@ from .._lib.errors import FitError, ItemsError
 from .._lib.files import replacing
 from ..data.sources import column_names
 from ..families.scales import RANK, SCALES
-from ..posterior.items import is_folder
+from ..posterior.scoring import is_folder
 from . import arguments
 from .arguments import AUTO, PRIORS, check_out, items_of, prior_of
 from .options import Option, option, options_of, word

@@ -28,8 +28,8 @@ from ..fits.methods import Method
 from ..posterior.calibration import curve_variables
 from ..posterior.extrapolation import warn_of_extrapolation
 from ..posterior.item_columns import Columns, arrays_of, in_chunks
-from ..posterior.items import item_posteriors
 from ..posterior.predictive import posterior_of
+from ..posterior.scoring import item_posteriors
 
 _REQUESTS = dict.fromkeys(("exposure", "noise_sd", "trials", "group"), True)
 _ROUTING = "sklearn.set_config(enable_metadata_routing=True)"

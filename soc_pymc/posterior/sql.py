@@ -25,7 +25,7 @@ from ..data.validation import read_columns
 from ..families import family_of
 from ..families.scales import MIDDLE
 from ..fits.fit import FIT, Fit
-from .files import described
+from .export import described
 from .item_columns import posterior_roles
 from .sql_text import check_names, text_of
 

@@ -182,7 +182,7 @@ import logging, sys, warnings
 filters = list(warnings.filters)
 import soc_pymc
 same = warnings.filters == filters
-import soc_pymc.posterior.items, soc_pymc.data.statistics
+import soc_pymc.posterior.scoring, soc_pymc.data.statistics
 slow = {"pymc", "arviz", "matplotlib", "sklearn", "ibis", "duckdb"}
 heavy = sorted(slow & set(sys.modules))
 handlers = [type(h).__name__ for h in logging.getLogger("soc_pymc").handlers]
