@@ -18,9 +18,8 @@ _STEP = 1e-2  # of differences of slopes, which are rounded to single precision
 _SPLIT = 1e-3  # nats: a cell of several values becomes two points if the difference is larger
 BEYOND = 2.0  # sd of the curves beyond what the components can represent
 WITHIN_BOUNDS = "within_bounds"  # name of the log density of these
-_LEAST_DENSITY = np.float32(
-    1e-37
-)  # for a draw far from the data, single precision may underflow
+# for a draw far from the data, single precision may underflow
+_LEAST_DENSITY = np.float32(1e-37)
 
 
 def cell_points(

@@ -199,9 +199,8 @@ def cells_by_row(stats: Statistics, rows: Rows, name: str) -> Columns:
 
 def _places(stats: Statistics, most_bins: int, at_atoms: Ints) -> Ints:
     """Number of each bin's row along the scores: neighbours are in one, but atoms stay alone."""
-    width = (
-        1 << (-(-stats.bins // most_bins) - 1).bit_length()
-    )  # at most `most_bins` bins
+    # at most `most_bins` bins
+    width = 1 << (-(-stats.bins // most_bins) - 1).bit_length()
     starts = np.arange(stats.bins) % width == 0
     starts[at_atoms] = True
     starts[at_atoms[at_atoms + 1 < stats.bins] + 1] = True

@@ -281,21 +281,10 @@ def make_curve(name: str, inputs: CurveInputs) -> Curve:
         terms.add("wiggle", "curve", wiggle, basis.wiggle)
     if spline.slope is None and name == "variance" and sd > 0:
         unit_of_slope = sd
-    line_prior = np.array(
-        [
-            spline.level or default.level,
-            np.divide(spline.slope or default.slope, unit_of_slope),
-        ]
-    )
     line = shared @ basis.line
-    design = Design(
-        name=f"{variable}_line",
-        dim=f"{name}_line_term",
-        line=line,
-        line_mean=line_prior[: line.shape[1], 0].copy(),
-        line_sd=line_prior[: line.shape[1], 1].copy(),
-        blocks=tuple(terms.blocks),
-    )
+    line_prior = _line_prior(spline, default, unit_of_slope, line.shape[1])
+    blocks = tuple(terms.blocks)
+    design = Design(f"{variable}_line", f"{name}_line_term", line, *line_prior, blocks)
     return Curve(
         name=name,
         variable=variable,
@@ -306,6 +295,15 @@ def make_curve(name: str, inputs: CurveInputs) -> Curve:
         points=terms.points,
         levels=levels,
     )
+
+
+def _line_prior(
+    spline: Spline, default: Weak, unit: float, size: int
+) -> tuple[Floats, Floats]:
+    """Means and sds of the line's coefficients: its level, and its slope per `unit`."""
+    slope = np.divide(spline.slope or default.slope, unit)
+    mean, sd = np.array([spline.level or default.level, slope])[:size].T.copy()
+    return mean, sd
 
 
 @dataclass(eq=False)

@@ -105,8 +105,7 @@ def further_cdf_interval(
     """`cdf_interval` of further outcomes with sizes, each (n,), given those in `columns`."""
     family = posterior.family
     ends = np.empty((2, len(outcome)))
-    for items, mixture in _thetas(posterior, columns):
-        theta = mixture.listed(family)
+    for items, theta in _thetas(posterior, columns):
         members = family.to_curves(theta.a, theta.b)
         members = widened(posterior.curves, members, columns, items)
         below, upto = family.cdf_interval(outcome[items], size[items], *members)
@@ -117,7 +116,10 @@ def further_cdf_interval(
 def _thetas(
     posterior: Posterior, columns: Columns
 ) -> Iterator[tuple[Ints, ThetaMixture]]:
-    """Theta of items by the table, part by part; over all draws if flagged, with an outcome."""
+    """Theta of items by the table, part by part; over all draws if flagged, with an outcome.
+
+    Theta = 0, if it may be so, is the last of the components.
+    """
     curves = posterior.curves
     closely = posterior.outcome.observed in columns
     has_table = not why_no_table(curves)
@@ -127,9 +129,19 @@ def _thetas(
         items = table_items(curves, columns)
         for part, theta in prior_table.posterior_nodes(table_of(curves), items):
             flagged[part] = theta.flagged & closely
-            yield part, ThetaMixture(theta.a, theta.b, theta.weight, theta.zero)
+            yield part, ThetaMixture(theta.a, theta.b, _weights(theta))
     for chunk in _chunks(posterior, np.flatnonzero(flagged)):
-        yield chunk, posterior.theta(select(columns, chunk))
+        mixture = posterior.theta(select(columns, chunk))
+        yield chunk, mixture.listed(posterior.family)
+
+
+def _weights(theta: prior_table.Posteriors) -> Floats:
+    """Weights of nodes, (nodes, n), of which theta = 0, if it may be so, is the last."""
+    if theta.zero is None:
+        return np.asarray(theta.weight)
+    weight = (1.0 - theta.zero) * theta.weight
+    weight[-1] = theta.zero
+    return np.asarray(weight)
 
 
 def density_moments(posterior: Posterior, columns: Columns) -> Floats:
@@ -156,16 +168,12 @@ def _over_members(
     if not why_no_table(curves):
         before = table_items(curves, prior_columns(posterior.outcome, columns))
         for part, theta in prior_table.posterior_nodes(table_of(curves), before):
-            weight = theta.weight
             members = family.to_curves(theta.a, theta.b)
-            if theta.zero is not None:  # the last component
-                weight = (1.0 - theta.zero) * weight
-                weight[-1] = theta.zero
             members = widened(curves, members, columns, part)
             known = y[part], size[part], *members
             log_density = family.log_density(*known)
             interval = partial(family.cdf_interval, *known)
-            values = summarized(log_density, interval, weight, theta.ways)
+            values = summarized(log_density, interval, _weights(theta), theta.ways)
             summaries[:, part] = np.where(theta.flagged, np.nan, values)
     by_draws = np.flatnonzero(np.isnan(summaries).any(axis=0))
     for chunk in _chunks(posterior, by_draws):
