@@ -211,6 +211,11 @@ class Checks:
         """The posterior of items."""
         return posterior_of(self.fit)
 
+    @cached_property
+    def exact_draws(self) -> bool:
+        """True if draws can leave an item out: not if they were widened for clusters."""
+        return not (self.fit.one_draw or self.fit.widened)
+
     def result(self) -> CheckResult:
         """Return all findings with their numbers and the advice."""
         fit = self.fit
@@ -226,31 +231,20 @@ class Checks:
         ends = pit.cdf_ends(posterior, items.columns, self.progress)
         groups, rows = self._of_pit(items, ends, rngs[0])
         rows += self._of_outcomes(items.columns)
-        # draws that were widened for clusters are not a posterior that can leave an item out
-        exact_draws = not (fit.one_draw or fit.widened)
         sample = items
         where = ALL
         if not isinstance(self.data, Statistics):
-            chosen, sample = items.sample(self.subset, rngs[1])
-            where = ALL if len(chosen) == n else f"{len(chosen):,} random items"
-            with phase("draws for ArviZ", enabled=self.progress):
-                ends = ends[:, chosen]
-                groups |= self._arviz_groups(
-                    sample.columns, chosen, ends, rngs[1], exact_draws
-                )
+            item, sample = items.sample(self.subset, rngs[1])
+            where = ALL if len(item) == n else f"{len(item):,} random items"
+            groups |= self._arviz_groups(sample.columns, item, ends[:, item], rngs[1])
             made_fit = self.made_fit or not other_total(fit, items.columns, items.n)
-            if exact_draws and made_fit:
+            if self.exact_draws and made_fit:
                 values = groups["loo_pit"][posterior.outcome.observed].to_numpy()
                 rows.append(pit.loo_pit_finding(values, where))
         loo = self.loo
         if not fit.one_draw:
             loo = loo or leave_one_out(posterior, sample, self.progress)
-            if exact_draws:
-                k = float(np.nanmax(loo.pareto_k))
-                verdict = OK if k <= PARETO_K else WARN
-                number = int(loo.n.sum())
-                rows.append(Finding("leave-one-out", where, number, k, verdict=verdict))
-            rows += self._of_clusters()
+            rows += [*self._of_left_out(loo, where), *self._of_clusters()]
         table = result_table([*rows, *_of_status(fit.status)])
         table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = n
         gains = Gains(posterior, observed, rngs[2])
@@ -356,6 +350,14 @@ class Checks:
         verdict = WARN if tight and verdict == OK else verdict
         return Finding("noise", ALL, value=width, verdict=verdict)
 
+    def _of_left_out(self, loo: LeftOut, where: str) -> list[Finding]:
+        if not self.exact_draws:
+            return []
+        k = float(np.nanmax(loo.pareto_k))
+        verdict = OK if k <= PARETO_K else WARN
+        n = int(loo.n.sum())
+        return [Finding("leave-one-out", where, n, k, verdict=verdict)]
+
     def _of_clusters(self) -> list[Finding]:
         data = self.all_items or self.data
         if not (self.fit.widened or clustered(data)):
@@ -370,46 +372,36 @@ class Checks:
         return [Finding("clusters", ALL, n, factor, verdict=verdict)]
 
     def _arviz_groups(
-        self,
-        columns: Columns,
-        item: Ints,
-        ends: Floats,
-        rng: Generator,
-        exact_draws: bool,
+        self, columns: Columns, item: Ints, ends: Floats, rng: Generator
     ) -> dict[str, xr.Dataset]:
-        """Groups of some items, and their PIT; if draws are an honest posterior also left out."""
+        """Groups of some items, and their PIT; if draws are exact also of items left out."""
         posterior = posterior_under(self.posterior.curves.thin(_DRAWS))
         draws = posterior.curves.posterior
         outcome = posterior.outcome
         name = outcome.observed
-        share = rng.random(len(item))
-        cdfs = {"pit_values": ends}
-        if exact_draws:
-            cdfs["loo_pit"] = np.stack(cdf_without(posterior, columns))
-        by_item = {"observed_data": columns[name].astype(outcome.dtype)}
-        by_item |= {
-            group: below + share * (upto - below)
-            for group, (below, upto) in cdfs.items()
-        }
-        coords = {"chain": draws["chain"], "draw": draws["draw"], "item": item}
         constants = {role: ("item", columns[role]) for role in ("score", outcome.size)}
         groups = {
             "posterior": draws,
             "constant_data": xr.Dataset(constants, {"item": item}),
         }
-        groups |= {
-            k: xr.Dataset({name: ("item", x)}, {"item": item})
-            for k, x in by_item.items()
-        }
-        by_draw: dict[str, tuple[Any, Any]] = {
-            "posterior_predictive": (
-                outcome.dtype,
-                partial(posterior.simulate, columns, rng),
-            ),
-            "log_likelihood": (np.float64, partial(posterior.log_density, columns)),
-        }
+        share = rng.random(len(item))
+        cdfs = {"pit_values": ends}
+        if self.exact_draws:
+            with phase("draws for ArviZ", enabled=self.progress):
+                cdfs["loo_pit"] = np.stack(cdf_without(posterior, columns))
+        by_item = {"observed_data": columns[name].astype(outcome.dtype)}
+        for group, (below, upto) in cdfs.items():
+            by_item[group] = below + share * (upto - below)
+        for group, values in by_item.items():
+            groups[group] = xr.Dataset({name: ("item", values)}, {"item": item})
+        coords = {"chain": draws["chain"], "draw": draws["draw"], "item": item}
         shape = draws.sizes["chain"], draws.sizes["draw"], len(item)
-        for group, (dtype, make) in by_draw.items():
+        simulate = partial(posterior.simulate, columns, rng)
+        density = partial(posterior.log_density, columns)
+        for group, dtype, make in (
+            ("posterior_predictive", outcome.dtype, simulate),
+            ("log_likelihood", np.float64, density),
+        ):
             later = indexing.LazilyIndexedArray(Later(shape, dtype, make))
             groups[group] = xr.Dataset({name: (tuple(coords), later)}, coords)
         return groups
