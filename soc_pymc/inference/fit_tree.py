@@ -203,12 +203,12 @@ def draw_densities(fit: Fit, stats: Statistics) -> tuple[Floats, Floats]:
             f"the statistics are not those of the fit ({', '.join(differences)} differ): give "
             "those that it was made from"
         )
-    return _totals(fit.data["log_prior"]), _totals(fit.data["log_likelihood"])
+    return _totals(fit.data, "log_prior"), _totals(fit.data, "log_likelihood")
 
 
-def _totals(densities: xr.DataTree) -> Floats:
+def _totals(tree: xr.DataTree, group: str) -> Floats:
     """Sums of all variables of a group, (chain, draw)."""
-    variables = densities.data_vars.values()
+    variables = tree[group].data_vars.values()
     return np.sum([x.sum(x.dims[2:]).to_numpy() for x in variables], axis=0)
 
 
