@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from .formulas import (
 from .items import Items
 from .sources import batches, readable
 from .validation import scan
+
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
 
 _ROWS = 1 << 20  # rows that arrive at once
 _PART_KEYS = ("group", "fold", "bin")
@@ -105,7 +108,7 @@ class Grouped:
         return self._added(repeated, ("score",), ("n",))
 
     def _added(
-        self, expression: Any, keys: Sequence[str], names: Sequence[str]
+        self, expression: "ir.Table", keys: Sequence[str], names: Sequence[str]
     ) -> Columns:
         pile = Pile(keys, names)
         for rows in self._batches(expression):
@@ -135,7 +138,7 @@ class Grouped:
         group = keyed.group if "group" in keyed.columns else ibis.literal("")
         return keyed.mutate(fold=fold, group=group)
 
-    def _batches(self, expression: Any) -> Iterator[Columns]:
+    def _batches(self, expression: "ir.Table") -> Iterator[Columns]:
         """Columns of record batches; groups are coded in the order of their appearance."""
         integers = {*_PART_KEYS, *CELL_SUMS[:3], *self.items.outcome.integers}
         for batch in batches(expression, size=_ROWS):
@@ -154,7 +157,7 @@ class Grouped:
             yield columns
 
 
-def with_cells(table: Any, outcome: Outcome) -> Any:
+def with_cells(table: "ir.Table", outcome: Outcome) -> Any:
     """The table with a column for each cell of its items."""
     layouts = outcome.tables.values()
     cells = [cell for layout in layouts for cell in layout.cells.values()]
@@ -165,7 +168,7 @@ def with_cells(table: Any, outcome: Outcome) -> Any:
     )
 
 
-def with_blocks(table: Any, labels: Sequence[str]) -> Any:
+def with_blocks(table: "ir.Table", labels: Sequence[str]) -> Any:
     """The table with blocks of its clusters in place of their labels, none missing."""
     import ibis
     import pyarrow as pa
@@ -176,7 +179,9 @@ def with_blocks(table: Any, labels: Sequence[str]) -> Any:
     return joined.mutate(cluster=joined.soc_block)
 
 
-def with_bins(table: Any, edges: Floats, prefix: str = "", score: str = "score") -> Any:
+def with_bins(
+    table: "ir.Table", edges: Floats, prefix: str = "", score: str = "score"
+) -> Any:
     """The table with the column ``bin``: [e_k, e_k+1) is bin k + 1, outer bins are open."""
     import ibis
     import pyarrow as pa

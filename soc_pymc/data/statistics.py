@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arguments import BOOLEAN, A, shown
 from .._lib.arrays import Floats, Ints
@@ -239,7 +239,7 @@ class Statistics:
         # a fold is made of several blocks of clusters
         return np.arange(max(self.folds, BLOCKS)) % self.folds == fold
 
-    def _selected(self, key: str, weight: NDArray[Any], **attrs: Any) -> "Statistics":
+    def _selected(self, key: str, weight: NDArray[Any], **attrs: str) -> "Statistics":
         """Statistics of the groups or folds with a weight; numbers multiply the sums."""
         labels = self.data["label"].to_numpy()
         tables: dict[str, Columns] = {}
@@ -256,7 +256,7 @@ class Statistics:
         labels = labels[weight > 0] if key == "group" else labels
         return from_tables(tables, labels, self.edges, {**self.data.attrs, **attrs})
 
-    def window(self, length: str, end: Any = None) -> "Statistics":
+    def window(self, length: str, end: object = None) -> "Statistics":
         """Statistics of the last days, equal to the sum of those of the days.
 
         `length` is the number of calendar days, as ``"28d"``; `end` is the last, a date or text
@@ -272,7 +272,7 @@ class Statistics:
             )
         return self._selected("group", inside)
 
-    def decay(self, half_life: str, end: Any = None) -> "Statistics":
+    def decay(self, half_life: str, end: object = None) -> "Statistics":
         """Statistics of all days together in which items count less the older they are.
 
         An item's weight halves with every `half_life`, a number of days as ``"14d"``, up to `end`,
@@ -411,7 +411,10 @@ def undated(attrs: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def from_tables(
-    tables: Mapping[str, Columns], labels: Any, edges: Floats, attrs: Mapping[str, Any]
+    tables: Mapping[str, Columns],
+    labels: ArrayLike,
+    edges: Floats,
+    attrs: Mapping[str, Any],
 ) -> Statistics:
     """Statistics of tables of sums, whose rows may repeat their keys; missing ones are empty."""
     outcome = OUTCOMES[attrs["kind"]]
