@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from .._lib.arguments import BOOLEAN, A, shown
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
-from .._lib.files import read_saved, save_netcdf
+from .._lib.files import Saved, read_saved, save_netcdf
 from .._lib.reprs import html_table, lines, of_statistics
 from ..families import OUTCOMES
 from ..families.outcome import Outcome
@@ -453,7 +453,7 @@ def load_statistics(path: str | os.PathLike[str]) -> Statistics:
     4000
     """
     words = "statistics", "soc-pymc summarize"
-    data = read_saved(path, xr.open_dataset, _FORMAT, StatisticsError, *words)
+    data = read_saved(path, Saved(*words, _FORMAT, StatisticsError, xr.open_dataset))
     for values in data.variables.values():
         values.to_numpy().flags.writeable = False
     labels = data["label"].to_numpy().astype(object)
