@@ -46,8 +46,8 @@ from .paper.five_steps import FiveSteps as FiveSteps
 from .posterior.calibration import bands as bands
 from .posterior.calibration import calibration_curves as calibration_curves
 from .posterior.calibration import prior_predictive as prior_predictive
-from .posterior.files import export_prior as export_prior
-from .posterior.items import item_posteriors as item_posteriors
+from .posterior.export import export_prior as export_prior
+from .posterior.scoring import item_posteriors as item_posteriors
 from .posterior.sql import posterior_expression as posterior_expression
 from .posterior.sql import posterior_sql as posterior_sql
 from .quantities.comparisons import sensitivity as sensitivity

@@ -15,7 +15,7 @@ from ._lib.reprs import code_of
 from ._lib.threads import one_blas_thread
 from ._model.pilot import find_pilot
 from ._model.rows import sizes_vary
-from .checks._check import checks_of
+from .checks._check import Checks
 from .checks.comparison import elpd_table, left_out, warn_of_clusters
 from .checks.findings import FAIL, OK
 from .data.statistics import Statistics, refuse_weights
@@ -49,22 +49,24 @@ def fit(
 
     Parameters
     ----------
-    stats
+    stats : Statistics
         Sufficient statistics, from `summarize`.
-    prior
-        The prior's configuration; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
-        ``soc.Beta()`` for successes. Groups of items deviate from shared curves, with partial
-        pooling; ``soc.Gamma(groups=False)`` pools them. ``"auto"`` fits the default, one with
-        ``exposure=soc.Spline()`` unless that gains next to nothing at the mode, and mixtures where
-        `check` asks for them, and takes the simplest within two standard errors of the best by
-        `compare`: ``fit.selection`` is the table. It needs joint cells (``joint=True`` of
+    prior : Gamma, Normal, Beta, a mixture of them, "auto" or None
+        The prior of theta given the score; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for
+        values, ``soc.Beta()`` for successes. Groups of items deviate from shared curves, with
+        partial pooling; ``soc.Gamma(groups=False)`` pools them. ``"auto"`` fits the default, one
+        with ``exposure=soc.Spline()`` unless that gains next to nothing at the mode, and mixtures
+        where `check` asks for them, and takes the simplest within two standard errors of the best
+        by `compare`: ``fit.selection`` is the table. It needs joint cells (``joint=True`` of
         `summarize`). Where priors cannot be compared it takes the default and says why.
-    method
-        ``soc.VI()`` (default), ``soc.NUTS()``, or ``soc.FiveSteps()``, which fits each bin
-        separately and takes neither groups nor `model`.
-    model, progress
+    method : VI, NUTS, FiveSteps or None
+        The method of inference: ``soc.VI()`` (default), ``soc.NUTS()``, or ``soc.FiveSteps()``,
+        which fits each bin separately and takes neither groups nor `model`.
+    model : pymc.Model or None
         ``soc.model(stats, prior)`` with added parameters, observations or potentials, which the
-        fit's ``posterior`` includes; not with ``"auto"``. And whether to show progress.
+        fit's ``posterior`` includes; not with ``"auto"``.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
@@ -179,7 +181,9 @@ def _compare(
         code_of(prior): prior for prior in (family.mixture(**term) for term in terms)
     }
     reason = f"the check of {simple} asks for no mixture"
-    result = checks_of(fits[simple], stats, (), 0, 1, False, loo=results[simple][0])
+    loo = results[simple][0]
+    checks = Checks(fits[simple], stats, subset=1, progress=False, loo=loo)
+    result = checks.result()
     failed = (
         set(result.table.loc[result.table["verdict"] == FAIL, "what"]) - _NOT_OF_SHAPE
     )

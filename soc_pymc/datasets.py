@@ -42,7 +42,7 @@ def batters() -> pd.DataFrame:
 
     References
     ----------
-    Efron and Morris (1975), Data analysis using Stein's estimator, JASA 70, 311-319, Table 1.
+    .. [1] Efron and Morris (1975), Data analysis using Stein's estimator, JASA 70, 311-319.
 
     Examples
     --------

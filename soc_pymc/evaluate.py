@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,34 +11,32 @@ import xarray as xr
 from scipy import optimize, special
 
 from ._lib.arguments import PROBABILITY, SEED, A, Whole
-from ._lib.arrays import Floats
+from ._lib.arrays import Floats, equal_parts
 from ._lib.errors import FitError, ItemsError
 from ._lib.progress import phase
 from .checks.comparison import cross_validate, warn_of_clusters
-from .checks.findings import FAIL, OK, SIDES, Result, result_table
+from .checks.findings import ALL, FAIL, OK, SIDES, Result, result_table
 from .checks.observations import check_rows
 from .checks.pit import (
-    ALL,
     LEAST,
     Slice,
-    equal_parts,
     large_sizes,
     pit_findings,
     slice_pits,
     with_p_values,
 )
-from .data.binning import added
-from .data.items import Items, arguments_of, check_outcomes, is_group
+from .data.items import Items, check_outcomes
+from .data.roles import Roles, is_group
 from .data.sources import batches
-from .data.statistics import Statistics
+from .data.statistics import MOST_Z, Statistics, variation
 from .data.summaries import summarize
 from .data.validation import scan
-from .families import OUTCOMES
 from .families.outcome import Outcome
-from .families.scales import LINEAR, LOG, STEPS
+from .families.scales import LINEAR, LOG
 from .fits.fit import Fit, named_fits
-from .posterior.curves import warn_of_extrapolation
-from .posterior.item_columns import Columns, frame_columns, in_chunks
+from .posterior.averages import further_cdf_interval, scorer
+from .posterior.extrapolation import warn_of_extrapolation
+from .posterior.item_columns import Columns, frame_columns, in_chunks, prior_columns
 from .posterior.predictive import posterior_of
 
 __all__ = ["cross_validate", "held_out", "leakage", "split_items"]
@@ -48,9 +47,20 @@ _EXPOSED = (
 )
 _KNOTS = 6  # knots of the spline, at weighted quantiles of the scores
 _RIDGE = 0.01  # precision of the spline's coefficients, so that they exist without events too
-_MOST_Z = 3.0  # cap on one bin's excess over noise, because its theta may vary
+# of Newton's method for regressions
+_MOST_STEPS = 100
+_DAMPING = 1e-9
+_LONGEST = 1.0
+_FARTHEST = 300.0  # positions that are as good as infinite
 _LEVEL = 0.05  # chance of a false alarm
 _TOLERANCE = 0.05  # share of out-of-fold gain that training on more items may bring
+_GAINS = (
+    "log_likelihood",
+    "gain",
+    "standard_error",
+    "gain_percent",
+    "gain_percent_se",
+)
 _FINDINGS = {
     "outcomes alone": "outcomes vary by {:.2f} of their noise where they vary least",
     "fresh outcomes": "the calibration slope is {:.2f} times as steep on fresh outcomes",
@@ -80,8 +90,12 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
 
     Parameters
     ----------
-    items, fraction, seed
-        Items, which are read into memory; the share that is held out, between 0 and 1; and a seed.
+    items : PoissonItems, NormalItems or BinomialItems
+        Items, which are read into memory.
+    fraction : float
+        The share that is held out, between 0 and 1.
+    seed : int
+        Seed of random numbers.
 
     Returns
     -------
@@ -92,6 +106,11 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     ------
     ItemsError, FitError
         If the items are not valid, or `fraction` is not between 0 and 1.
+
+    References
+    ----------
+    .. [1] Neufeld, Dharamshi, Gao and Witten (2024), Data thinning for convolution-closed
+       distributions, Journal of Machine Learning Research 25.
 
     Examples
     --------
@@ -104,7 +123,7 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     fraction = PROBABILITY(fraction, "fraction")
     seed = SEED(seed, "seed")
     frame = read_frame(items)
-    outcome = OUTCOMES[items.kind]
+    outcome = items.outcome
     names, (_, y, size) = (
         (outcome.observed, outcome.size),
         score_and_outcomes(frame, outcome),
@@ -112,7 +131,8 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     thinned = outcome.thinned(y, size, fraction, _stream(seed, "thinning"))
     remaining = outcome.remainder(y, size, thinned, fraction)
     columns = ("score", "cluster", *names)
-    roles = arguments_of({r: r for r in items.roles if r in columns or is_group(r)})
+    kept = [r for r in items.roles if r in columns or is_group(r)]
+    roles = Roles(zip(kept, kept, strict=True)).arguments
     parts = (
         frame.assign(**dict(zip(names, part, strict=True)))
         for part in (remaining, thinned)
@@ -152,11 +172,16 @@ def held_out(
 
     Parameters
     ----------
-    fits, split
-        A fit to statistics of ``split.train``, or several by name; and what `split_items` returned.
-    bins, seed, progress
-        Bins of the score, with equal numbers of items; seed of the randomised PIT; and whether to
-        show progress.
+    fits : Fit or Mapping[str, Fit]
+        A fit to statistics of ``split.train``, or several by name.
+    split : Split
+        What `split_items` returned.
+    bins : int
+        Bins of the score, with equal numbers of items.
+    seed : int
+        Seed of the randomised PIT.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
@@ -174,6 +199,13 @@ def held_out(
         If the two parts do not have the same rows, or are not of the fits' kind. An `ItemsWarning`
         says if scores lie far outside of those that a fit saw, or items have clusters.
 
+    References
+    ----------
+    .. [1] Muralidharan and Najmi (2015), Second order calibration: a simple way to get
+       approximate posteriors.
+    .. [2] Czado, Gneiting and Held (2009), Predictive model assessment for count data, Biometrics
+       65, 1254-1261.
+
     Examples
     --------
     >>> import soc_pymc as soc
@@ -186,7 +218,7 @@ def held_out(
     bins = Whole(1)(bins, "bins")
     seed = SEED(seed, "seed")
     by_name = named_fits(fits, "fit")
-    outcome = OUTCOMES[split.train.kind]
+    outcome = split.train.outcome
     train, test = (read_frame(part) for part in (split.train, split.test))
     score, new, _ = score_and_outcomes(test, outcome)
     check_rows(train, test, {"score": "score"}, "the test part of the split")
@@ -231,15 +263,17 @@ def _judged(
     posterior = posterior_of(fit)
     observed = posterior.outcome.observed
     size = posterior.outcome.size
-    train, test = (frame_columns(fit, part) for part in (split.train, split.test))
-    warn_of_extrapolation(fit, train["score"])
-    score = posterior.scorer(())
+    train, test = (
+        frame_columns(posterior.curves, part) for part in (split.train, split.test)
+    )
+    warn_of_extrapolation(posterior.curves, train["score"])
+    score = scorer(posterior, ())
     with phase(f"posteriors of {name}", enabled=progress):
-        before = {role: values for role, values in train.items() if role != observed}
+        before = prior_columns(posterior.outcome, train)
         means = {"E(theta | t)": score(before)[0], "E(theta | t, y)": score(train)[0]}
 
     def ends(part: Columns) -> tuple[Floats, Floats]:
-        return posterior.further_cdf_interval(part, part["new"], part["new_size"])
+        return further_cdf_interval(posterior, part, part["new"], part["new_size"])
 
     pairs = {**train, "new": test[observed], "new_size": test[size]}
     intervals = in_chunks(ends, _CHUNK, pairs, "predictive distribution", progress)
@@ -262,27 +296,23 @@ def _gains(
         [outcome.log_likelihood(y, size, x) for x in estimates.values()]
     )
     slices = {-1: np.arange(len(test)), **test.groupby("bin").indices}
-    by_bin = []
+    rows = []
     for items in slices.values():
         gain = likelihood[:, items] - likelihood[0, items]
-        total = float(loss[items].sum())
-        divisor = total if total > 0 else np.nan
-        residual = gain - np.outer(
-            gain.sum(axis=1) / divisor, loss[items]
-        )  # by the delta method
-        columns = {
-            "log_likelihood": likelihood[:, items].sum(axis=1),
-            "gain": gain.sum(axis=1),
-            "standard_error": _error_of_sum(gain),
-            "gain_percent": 100 * gain.sum(axis=1) / divisor,
-            "gain_percent_se": 100 * _error_of_sum(residual) / divisor,
-        }
-        by_estimator = {name: ("estimator", values) for name, values in columns.items()}
-        by_bin.append(
-            xr.Dataset(by_estimator | {"items": len(items), "score": t[items].mean()})
-        )
-    gains = xr.concat(by_bin, pd.Index(list(slices), name="bin"))
-    return gains.assign_coords(estimator=list(estimates)).transpose("estimator", "bin")
+        total = gain.sum(axis=1)
+        lost = float(loss[items].sum()) or np.nan
+        residual = gain - np.outer(total / lost, loss[items])  # by the delta method
+        error_percent = 100 * _error_of_sum(residual) / lost
+        numbers = likelihood[:, items].sum(axis=1), total, _error_of_sum(gain)
+        rows.append([*numbers, 100 * total / lost, error_percent])
+    values = np.transpose(rows, (1, 2, 0))
+    gains: dict[str, Any] = {
+        name: (("estimator", "bin"), numbers)
+        for name, numbers in zip(_GAINS, values, strict=True)
+    }
+    gains["items"] = "bin", [*map(len, slices.values())]
+    gains["score"] = "bin", [t[items].mean() for items in slices.values()]
+    return xr.Dataset(gains, {"estimator": list(estimates), "bin": list(slices)})
 
 
 def _error_of_sum(values: Floats) -> Floats:
@@ -292,6 +322,52 @@ def _error_of_sum(values: Floats) -> Floats:
         if n > 1
         else np.full(len(values), np.nan)
     )
+
+
+def _expected(outcome: Outcome, predictor: Floats) -> tuple[Floats, Floats]:
+    """Theta at positions on the scale of theta, and its derivative."""
+    scale = outcome.theta
+    if scale is not LINEAR:
+        predictor = np.clip(predictor, -_FARTHEST, _FARTHEST)
+    theta = scale.score(predictor)
+    return theta, outcome.noise(theta)
+
+
+def _regression(
+    outcome: Outcome, x: Floats, weight: Floats, total: Floats, penalty: float = 0.0
+) -> Floats:
+    """Coefficients (1 + k,) of a ridge-penalised generalised linear model on x."""
+    design = np.column_stack([np.ones(len(x)), x])
+    ridge = np.append(0.0, np.full(design.shape[1] - 1, penalty))
+    coefficients = np.zeros(design.shape[1])
+    pooled = outcome.pooled_rate(float(total.sum()), float(weight.sum()))
+    scale = outcome.theta
+    coefficients[0] = scale.position(pooled)
+    for _ in range(_MOST_STEPS):
+        theta, slope = _expected(outcome, design @ coefficients)
+        information = (design.T * (weight * slope)) @ design + np.diag(ridge)
+        damping = _DAMPING * np.trace(information) * np.eye(len(ridge))
+        pull = design.T @ (total - weight * theta) - ridge * coefficients
+        step = np.linalg.solve(information + damping, pull)
+        if scale is not LINEAR:  # which one step solves
+            step = np.clip(step, -_LONGEST, _LONGEST)
+        coefficients += step
+        if np.abs(step).max() < 1e-9 * (1.0 + np.abs(coefficients).max()):
+            break
+    return coefficients
+
+
+def calibration_line(
+    outcome: Outcome, score: Floats, y: Floats, size: Floats
+) -> tuple[Floats, float]:
+    """Return log likelihood, (n,), and slope of a straight-line calibration of scores."""
+    scale = outcome.theta
+    x = scale.position(score) if scale.holds(score).all() else score
+    sd = float(x.std()) or 1.0
+    standard = (x - x.mean()) / sd
+    level, slope = _regression(outcome, standard, *outcome.weighted(y, size))
+    theta, _ = _expected(outcome, level + slope * standard)
+    return outcome.log_likelihood(y, size, theta), float(slope) / sd
 
 
 def baselines(
@@ -320,9 +396,9 @@ def baselines(
         options = {"extrapolation": "linear", "include_bias": False}
         basis = SplineTransformer(degree=degree, knots=knots[:, None], **options)
         x = basis.fit_transform(position[:, None])
-        level, *slopes = outcome.regression(x, events, total, ridge)
+        level, *slopes = _regression(outcome, x, events, total, ridge)
         predictor = level + basis.transform(places[:, None]) @ np.array(slopes)
-        return unit * outcome.expected(predictor)[0]
+        return unit * _expected(outcome, predictor)[0]
 
     pooled = outcome.pooled_rate(float(total.sum()), float(weight.sum()))
     constant = np.full(len(places), pooled)
@@ -368,13 +444,16 @@ def leakage(
 
     Parameters
     ----------
-    items
+    items : PoissonItems, NormalItems, BinomialItems or Statistics
         The items, or statistics of them where nothing else is given. Outcomes given an honest score
         vary at least by their noise, which shows heavy leaks only.
-    fresh, out_of_fold
+    fresh : PoissonItems, NormalItems or BinomialItems or None
         The same rows in the same order, with the same scores and outcomes seen later (not those of
-        `split_items`); and with scores of the same model that has not seen them, compared after a
-        straight-line calibration (not for a model that knows items by their earlier outcomes).
+        `split_items`).
+    out_of_fold : PoissonItems, NormalItems or BinomialItems or None
+        The same rows in the same order, with scores of the same model that has not seen them,
+        compared after a straight-line calibration (not for a model that knows items by their
+        earlier outcomes).
 
     Returns
     -------
@@ -416,9 +495,7 @@ def leakage(
                 f"{name}= has {other.kind} items, not {items.kind} ones: give the same rows in "
                 "the same order"
             )
-        evidence[where] = judge(
-            OUTCOMES[items.kind], read_frame(items), read_frame(other)
-        )
+        evidence[where] = judge(items.outcome, read_frame(items), read_frame(other))
     table = pd.DataFrame.from_dict(evidence, "index", columns=["value", "z", "p"])
     table = table.rename_axis("where").reset_index().assign(what="leakage")
     tolerated = (table["where"] == "out-of-fold scores") & (
@@ -449,26 +526,21 @@ Evidence = tuple[float, float, float]  # a value, its z, large where scores leak
 
 def _from_outcomes(data: Items | Statistics) -> Evidence:
     """Return the least variation by octave of exposure or noise sd; z with its sign turned."""
-    statistics = data
-    outcome = OUTCOMES[data.kind]
-    if not isinstance(statistics, Statistics):
-        statistics = summarize(statistics, folds=0, on_leakage="ignore", progress=False)
-    margin = outcome.margins[0]
-    cells = statistics.cells(margin)
-    octaves = {**cells, "cell": cells["cell"] >> STEPS}
-    groups = added(octaves, ("bin", "cell"), outcome.sums(margin))
-    known, excess, variance, noise = outcome.excess_squares(groups, statistics.data)
-    if not len(excess):
+    stats = data
+    if not isinstance(stats, Statistics):
+        stats = summarize(stats, folds=0, on_leakage="ignore", progress=False)
+    known = variation(stats)
+    if not len(known.bin):
         return np.nan, 0.0, 1.0
-    # one bin whose theta varies must not hide many in which outcomes hardly do
-    capped = np.minimum(excess, _MOST_Z * np.sqrt(variance))
-    _, octave = np.unique(groups["cell"][known], return_inverse=True)
-    total, spread, scale = (np.bincount(octave, x) for x in (capped, variance, noise))
-    z = total / np.sqrt(spread)
+    capped = np.minimum(known.excess, MOST_Z * np.sqrt(known.variance))
+    _, octave = np.unique(known.octave, return_inverse=True)
+    excess = np.bincount(octave, capped)
+    noise = np.bincount(octave, known.noise)
+    z = excess / np.sqrt(np.bincount(octave, known.variance))
     least = int(z.argmin())
     p = min(1.0, len(z) * float(special.ndtr(z[least])))
     # single trials that all came out alike have no noise
-    effect = 1.0 + float(total[least] / scale[least]) if scale[least] > 0 else 1.0
+    effect = 1.0 + float(excess[least] / noise[least]) if noise[least] > 0 else 1.0
     return effect, -float(z[least]), p
 
 
@@ -481,7 +553,9 @@ def _from_fresh(outcome: Outcome, frame: pd.DataFrame, fresh: pd.DataFrame) -> E
     rank = special.ndtri((pd.Series(score).rank() - 0.5) / len(score))
     contrast, weight = outcome.contrast(*seen, *later)
     centred = rank - (weight @ rank) / weight.sum()
-    before, after = (outcome.line(score, *pair)[1] for pair in (seen, later))
+    before, after = (
+        calibration_line(outcome, score, *pair)[1] for pair in (seen, later)
+    )
     spread = np.sqrt(((centred * contrast) ** 2).sum())
     z = float(np.sign(before) * (centred @ contrast) / spread) if spread > 0 else 0.0
     return after / before if before else np.nan, z, float(special.ndtr(-z))
@@ -493,7 +567,9 @@ def _from_folds(outcome: Outcome, frame: pd.DataFrame, folds: pd.DataFrame) -> E
     check_rows(frame, folds, words, "out_of_fold=")
     score, y, size = score_and_outcomes(frame, outcome)
     scores = score, folds["score"].to_numpy(dtype=float), np.ones(len(score))
-    density, out_of_fold, none = (outcome.line(x, y, size)[0] for x in scores)
+    density, out_of_fold, none = (
+        calibration_line(outcome, x, y, size)[0] for x in scores
+    )
     extra = density - out_of_fold
     gain = float((out_of_fold - none).sum())
     z = float(extra.sum() / max(np.sqrt(len(extra)) * extra.std(), 1e-300))

@@ -8,26 +8,26 @@ fit's draws closely are flagged. Formulas are in + - * / and functions of `ARRAY
 import hashlib
 import json
 import math
+from abc import ABC, abstractmethod
 from collections import namedtuple
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 __all__ = ["load", "score"]
 
 FORMAT = "soc_pymc-prior-5"
 POLYNOMIALS = "weight", "first", "second"  # of a node: its weight and both curves
 MOST_APART = 0.5  # variance of the nodes' posterior means, relative to the mean of their variances
-MOST_MOVED = (
-    0.0018  # mean square of the relative changes of a mixture's weights by their spread
-)
-OUTER_LEVEL = (
-    0.005  # smallest level of a quantile, and distance of the largest one from 1
-)
+# mean square of the relative changes of a mixture's weights by their spread
+MOST_MOVED = 0.0018
+# smallest level of a quantile, and distance of the largest one from 1
+OUTER_LEVEL = 0.005
 CLOSE = 1e-3  # error of a quantile's last step but one, as a logit: the step squares it
 _ROUNDING = 1e-15  # relative size of a step that changes no digit
 # weight that does not move a quantile; log share that is 0
@@ -37,6 +37,12 @@ _AT_ONCE = 1 << 15  # numbers in one array of nodes x items
 # members from which quantiles are first found among a share of them
 _MANY = 200
 _EVERY = 8
+Numbers = Any
+"""A number, an array, or an expression of an engine."""
+Pair = tuple[Numbers, Numbers]
+Functions = Any
+"""`ARRAYS`, or functions of the same names of an engine."""
+Law = Callable[[Numbers, Numbers, Numbers, Functions], Pair]
 ARRAYS = SimpleNamespace(
     log=np.log, exp=np.exp, sqrt=np.sqrt, low=np.minimum, high=np.maximum, where=np.where,
     clip=np.clip, exact=float, keep=lambda value: value,  # for values that are used often
@@ -44,12 +50,14 @@ ARRAYS = SimpleNamespace(
     most=lambda value: value.max(axis=0), interp=np.interp,
     bin=lambda cuts, value: np.searchsorted(cuts, value, side="right"),
     take=lambda index, *columns: [column[index] for column in columns])  # fmt: skip
-Items = namedtuple(
-    "Items", "score outcome size prior_size group"
-)  # arrays (n,), or None
-Posteriors = namedtuple(
-    "Posteriors", "weight a b zero averages flagged ways"
-)  # by `nodes_given`
+Observed = namedtuple("Observed", "score outcome size prior_size group")
+"""Items: arrays (n,), or None."""
+Place = namedtuple("Place", "x w outcome size")
+"""Items in their cells: places along score and size, outcomes and their sizes, (n,)."""
+Mixture = namedtuple("Mixture", "weight a b averages zero")
+"""Theta of items: weights and parameters (members, n), their moments, and P(theta = 0) or None."""
+Posteriors = namedtuple("Posteriors", "weight a b averages zero flagged ways")
+"""A `Mixture` by `nodes_given`, with flags of items and how a mixture's weights vary."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,12 +71,12 @@ class PriorTable:
     nodes: Any
 
 
-def _half(n: Any) -> Any:
+def _half(n: Numbers) -> Numbers:
     """Remainder of log Gamma(n + 1/2) beyond n log n - n + log(2 pi) / 2."""
     return (7 / 2880 / (n * n) - 1 / 24) / n
 
 
-def _deviance(ratio: Any, xp: Any) -> tuple[Any, Any]:
+def _deviance(ratio: Numbers, xp: Functions) -> Pair:
     """2 (1 - u + u log u) / (1 - u)^2 for a ratio u (Peizer and Pratt 1968), and log u."""
     u = xp.keep(ratio)
     e = u - 1.0
@@ -79,7 +87,7 @@ def _deviance(ratio: Any, xp: Any) -> tuple[Any, Any]:
     return xp.where(is_small, series, 2.0 * (u * log - e) / divisor / divisor), log
 
 
-def _log_rise(x: Any, k: Any, xp: Any) -> Any:
+def _log_rise(x: Numbers, k: Numbers, xp: Functions) -> Numbers:
     """Log of Gamma(x + k) / Gamma(x), with all digits where x is large."""
     n = x + 7.5
     end = x + k + 7.5
@@ -88,7 +96,7 @@ def _log_rise(x: Any, k: Any, xp: Any) -> Any:
     return k * xp.log(end) - 0.5 * k * k / end * bend + _half(end) - _half(n) - steps
 
 
-def _normal_cdf(z: Any, xp: Any) -> Any:
+def _normal_cdf(z: Numbers, xp: Functions) -> Numbers:
     """Normal distribution function to 1e-7 (Abramowitz and Stegun 1964, 26.2.17)."""
     z = xp.keep(z)
     u = xp.keep(1.0 / (1.0 + 0.2316419 * xp.high(z, -z)))
@@ -97,113 +105,292 @@ def _normal_cdf(z: Any, xp: Any) -> Any:
     return xp.where(z > 0, 1.0 - tail, tail)
 
 
-def _raised(a: Any, x: Any, step: Any = 0.0) -> Any:
+def _raised(a: Numbers, x: Numbers, step: Numbers = 0.0) -> Numbers:
     """Sum of the four terms that raise a distribution function to a shape a + 4."""
     return (
         1 + x / (a + 1) * (1 + (x + step) / (a + 2) * (1 + (x + 2 * step) / (a + 3)))
     ) / a
 
 
-def _gamma_law(a: Any, b: Any, t: Any, xp: Any) -> tuple[Any, Any]:
-    """Distribution function at theta = exp(t) and density of t, by Peizer and Pratt at a + 4."""
-    x = xp.keep(xp.clip(b * xp.exp(t), 1e-300, 1e90))
-    n = a + 3.5
-    bend, log = _deviance(n / x, xp)
-    deviation = x - n
-    slope = xp.keep(bend / x)
-    scale = math.prod((a + i) / n for i in range(4)) * xp.sqrt(n / (2.0 * math.pi))
-    density = xp.keep(
-        scale * xp.exp(3.5 * log - 0.5 * deviation * deviation * slope - _half(n))
-    )
-    z = (deviation - 1 / 6 - 0.02 / (a + 4.0)) * xp.sqrt(slope)
-    return _normal_cdf(z, xp) + density * _raised(a, x), density
+class Formulas(ABC):
+    """Closed forms of a family, of its parameters a, b and outcomes y of size n.
+
+    Places t are theta, its logarithm or its logit; `xp` has functions of arrays or of an engine.
+    """
+
+    bounds: tuple[float, float] = (230.0, 230.0)  # of location and dispersion
+    end: float = 690.0  # of places
+    positive: bool = True  # whether theta is
+    no_size: float = 0.0  # size without information
+
+    @staticmethod
+    @abstractmethod
+    def parameters(location: Numbers, dispersion: Numbers, xp: Functions) -> Pair:
+        """Return parameters from both curves."""
+
+    @staticmethod
+    @abstractmethod
+    def update(a: Numbers, b: Numbers, y: Numbers, n: Numbers) -> Pair:
+        """Return parameters given an outcome."""
+
+    @staticmethod
+    @abstractmethod
+    def mean(a: Numbers, b: Numbers) -> Numbers:
+        """Return E(theta)."""
+
+    @staticmethod
+    @abstractmethod
+    def variance(a: Numbers, b: Numbers) -> Numbers:
+        """Return Var(theta)."""
+
+    @staticmethod
+    @abstractmethod
+    def matched(mean: Numbers, variance: Numbers) -> Pair:
+        """Return parameters from the mean and variance of theta."""
+
+    @staticmethod
+    @abstractmethod
+    def log_factor(
+        a: Numbers, b: Numbers, y: Numbers, n: Numbers, xp: Functions
+    ) -> Numbers:
+        """Return log densities of outcomes, up to what is the same for all nodes."""
+
+    @staticmethod
+    @abstractmethod
+    def theta(t: Numbers, xp: Functions) -> Numbers:
+        """Return theta from its place."""
+
+    @staticmethod
+    @abstractmethod
+    def law(a: Numbers, b: Numbers, t: Numbers, xp: Functions) -> Pair:
+        """Return the distribution function and density of the place."""
+
+    @staticmethod
+    @abstractmethod
+    def middle(a: Numbers, b: Numbers, xp: Functions) -> Pair:
+        """Return about the mean and variance of the place."""
+
+    @staticmethod
+    @abstractmethod
+    def possible(y: Numbers, n: Numbers) -> Numbers:
+        """Return a mask of outcomes that are possible with their sizes."""
 
 
-def _beta_law(a: Any, b: Any, t: Any, xp: Any) -> tuple[Any, Any]:
-    """Distribution function at theta = 1 / (1 + exp(-t)) and density of t."""
-    odds = xp.keep(xp.exp(-t))
-    m = a + 3.5
-    n = b + 3.5
-    s = a + b
-    p = xp.keep(1.0 / (1.0 + odds))
-    total = s + 7.0
-    q = xp.keep(odds * p)
-    (bend_p, log_p), (bend_q, log_q) = (
-        _deviance(m / total / p, xp),
-        _deviance(n / total / q, xp),
-    )
-    bend = xp.keep(q * bend_p + p * bend_q)
-    deviation = total * p - m
-    exponent = 3.5 * (log_p + log_q) - 0.5 * deviation * deviation * bend / (
-        total * p * q
-    )
-    exponent = (
-        exponent - _half(m) - _half(n) + (1 / 12 - 1 / 360 / (total * total)) / total
-    )
-    rise = math.prod((a + i) / m * (b + i) / n for i in range(4))
-    scale = rise / math.prod((s + i) / total for i in range(7))
-    density = xp.keep(
-        scale * xp.sqrt(m * n / total / (2.0 * math.pi)) * xp.exp(exponent)
-    )
-    upper = math.prod((p * (s + i) / (a + i) for i in range(4)), start=density)
-    upper = upper * _raised(b, q * (s + 4), q)
-    correction = 0.02 * (q / (a + 4.0) - p / (b + 4.0) + (q - 0.5) / (s + 8.0))
-    z = (deviation + p / 3 - 1 / 6 - correction) * xp.sqrt(
-        bend / ((total + 1 / 6) * p * q)
-    )
-    return _normal_cdf(z, xp) + density * _raised(a, p * s, p) - upper, density
+class GammaFormulas(Formulas):
+    """Gammas of shape a and rate b, and counts of exposures; places are log theta."""
+
+    @staticmethod
+    def parameters(location: Numbers, dispersion: Numbers, xp: Functions) -> Pair:
+        return xp.exp(-dispersion), xp.exp(-dispersion - location)
+
+    @staticmethod
+    def update(a: Numbers, b: Numbers, y: Numbers, n: Numbers) -> Pair:
+        return a + y, b + n
+
+    @staticmethod
+    def mean(a: Numbers, b: Numbers) -> Numbers:
+        return a / b
+
+    @staticmethod
+    def variance(a: Numbers, b: Numbers) -> Numbers:
+        return a / b / b
+
+    @staticmethod
+    def matched(mean: Numbers, variance: Numbers) -> Pair:
+        return mean / variance * mean, mean / variance
+
+    @staticmethod
+    def log_factor(
+        a: Numbers, b: Numbers, y: Numbers, n: Numbers, xp: Functions
+    ) -> Numbers:
+        return _log_rise(a, y, xp) - a * xp.log(1.0 + n / b) - y * xp.log(b + n)
+
+    @staticmethod
+    def theta(t: Numbers, xp: Functions) -> Numbers:
+        return xp.exp(t)
+
+    @staticmethod
+    def law(a: Numbers, b: Numbers, t: Numbers, xp: Functions) -> Pair:
+        # by Peizer and Pratt at a + 4
+        x = xp.keep(xp.clip(b * xp.exp(t), 1e-300, 1e90))
+        n = a + 3.5
+        bend, log = _deviance(n / x, xp)
+        deviation = x - n
+        slope = xp.keep(bend / x)
+        scale = math.prod((a + i) / n for i in range(4)) * xp.sqrt(n / (2.0 * math.pi))
+        density = xp.keep(
+            scale * xp.exp(3.5 * log - 0.5 * deviation * deviation * slope - _half(n))
+        )
+        z = (deviation - 1 / 6 - 0.02 / (a + 4.0)) * xp.sqrt(slope)
+        return _normal_cdf(z, xp) + density * _raised(a, x), density
+
+    @staticmethod
+    def middle(a: Numbers, b: Numbers, xp: Functions) -> Pair:
+        return xp.log((a + 0.5) / b) - 1.0 / a, 1.0 / (a * a) + 1.0 / (a + 0.5)
+
+    @staticmethod
+    def possible(y: Numbers, n: Numbers) -> Numbers:
+        is_count = (y >= 0) & (y == np.floor(y)) & (y + n < np.inf)
+        return is_count & ((n > 0) | (n == y))
 
 
-_LINE = {"bounds": (230.0, 230.0), "end": 690.0, "positive": True, "none": 0.0}
-FAMILIES = {
-    "Gamma": SimpleNamespace(
-        **_LINE,  # bounds of both curves, end of t, whether theta > 0, size without information
-        parameters=lambda f, s, xp: (xp.exp(-s), xp.exp(-s - f)),  # of both curves
-        update=lambda a, b, y, n: (a + y, b + n),
-        mean=lambda a, b: a / b, variance=lambda a, b: a / b / b,
-        matched=lambda mean, variance: (mean / variance * mean, mean / variance),
-        log_density=lambda a, b, y, n, xp: (  # of outcomes, up to what is the same for all nodes
-            _log_rise(a, y, xp) - a * xp.log(1.0 + n / b) - y * xp.log(b + n)),
-        theta=lambda t, xp: xp.exp(t),  # from t, whose law follows, with its mean and variance
-        law=_gamma_law, middle=lambda a, b, xp: (
-            xp.log((a + 0.5) / b) - 1.0 / a, 1.0 / (a * a) + 1.0 / (a + 0.5)),
-        good=lambda y, n: (y >= 0) & (y == np.floor(y)) & ((n > 0) | (n == y)) & (y + n < np.inf)),
-    "Beta": SimpleNamespace(
-        **_LINE, parameters=lambda f, s, xp: [xp.exp(-s) * (1.0 + xp.exp(v)) for v in (f, -f)],
-        update=lambda a, b, y, n: (a + y, b + (n - y)),
-        mean=lambda a, b: a / (a + b),
-        variance=lambda a, b: a / (a + b) * (b / (a + b)) / (a + b + 1.0),
-        matched=lambda mean, variance: [
-            v * (mean * (1.0 - mean) / variance - 1.0) for v in (mean, 1.0 - mean)],
-        log_density=lambda a, b, y, n, xp: (
-            _log_rise(a, y, xp) + _log_rise(b, n - y, xp) - _log_rise(a + b, n, xp)),
-        theta=lambda t, xp: 1.0 / (1.0 + xp.exp(-t)), law=_beta_law, middle=lambda a, b, xp: (
-            xp.log((a + 0.5) / (b + 0.5)) - 1.0 / a + 1.0 / b,
-            1.0 / (a * a) + 1.0 / (a + 0.5) + 1.0 / (b * b) + 1.0 / (b + 0.5)),
-        good=lambda y, n: (y >= 0) & (n >= y) & (n < np.inf) & (np.floor([y, n]) == [y, n]).all(0)),
-    "Normal": SimpleNamespace(
-        bounds=(1e300, 230.0), end=1e300, positive=False, none=1e150,
-        parameters=lambda f, s, xp: (f, xp.exp(s)),
-        update=lambda a, b, y, n: (
-            a / (1.0 + b / n / n) + y * (1.0 - 1.0 / (1.0 + b / n / n)), b / (1.0 + b / n / n)),
-        mean=lambda a, b: a, variance=lambda a, b: b, theta=lambda t, xp: t,
-        matched=lambda mean, variance: (mean, variance), middle=lambda a, b, xp: (a, b),
-        log_density=lambda a, b, y, n, xp: (
-            -0.5 * ((y - a) * (y - a) / (b + n * n) + xp.log(xp.low(b + n * n, 1e300)))),
-        law=lambda a, b, t, xp: (
-            _normal_cdf((t - a) / xp.sqrt(b), xp),
-            xp.exp(-0.5 * (t - a) * (t - a) / b) / xp.sqrt(2.0 * math.pi * b)),
-        good=lambda y, n: (abs(y) < math.inf) & (n > 0) & (n < math.inf)),
-}  # fmt: skip
+class BetaFormulas(Formulas):
+    """Betas, and successes in trials; places are logit theta."""
+
+    @staticmethod
+    def parameters(location: Numbers, dispersion: Numbers, xp: Functions) -> Pair:
+        total = xp.exp(-dispersion)
+        return total * (1.0 + xp.exp(location)), total * (1.0 + xp.exp(-location))
+
+    @staticmethod
+    def update(a: Numbers, b: Numbers, y: Numbers, n: Numbers) -> Pair:
+        return a + y, b + (n - y)
+
+    @staticmethod
+    def mean(a: Numbers, b: Numbers) -> Numbers:
+        return a / (a + b)
+
+    @staticmethod
+    def variance(a: Numbers, b: Numbers) -> Numbers:
+        return a / (a + b) * (b / (a + b)) / (a + b + 1.0)
+
+    @staticmethod
+    def matched(mean: Numbers, variance: Numbers) -> Pair:
+        total = mean * (1.0 - mean) / variance - 1.0
+        return mean * total, (1.0 - mean) * total
+
+    @staticmethod
+    def log_factor(
+        a: Numbers, b: Numbers, y: Numbers, n: Numbers, xp: Functions
+    ) -> Numbers:
+        rises = _log_rise(a, y, xp) + _log_rise(b, n - y, xp)
+        return rises - _log_rise(a + b, n, xp)
+
+    @staticmethod
+    def theta(t: Numbers, xp: Functions) -> Numbers:
+        return 1.0 / (1.0 + xp.exp(-t))
+
+    @staticmethod
+    def law(a: Numbers, b: Numbers, t: Numbers, xp: Functions) -> Pair:
+        # by Peizer and Pratt at a + 4 and b + 4
+        odds = xp.keep(xp.exp(-t))
+        m = a + 3.5
+        n = b + 3.5
+        s = a + b
+        p = xp.keep(1.0 / (1.0 + odds))
+        total = s + 7.0
+        q = xp.keep(odds * p)
+        bend_p, log_p = _deviance(m / total / p, xp)
+        bend_q, log_q = _deviance(n / total / q, xp)
+        bend = xp.keep(q * bend_p + p * bend_q)
+        deviation = total * p - m
+        exponent = 3.5 * (log_p + log_q) - 0.5 * deviation * deviation * bend / (
+            total * p * q
+        )
+        exponent = (
+            exponent
+            - _half(m)
+            - _half(n)
+            + (1 / 12 - 1 / 360 / (total * total)) / total
+        )
+        rise = math.prod((a + i) / m * (b + i) / n for i in range(4))
+        scale = rise / math.prod((s + i) / total for i in range(7))
+        density = xp.keep(
+            scale * xp.sqrt(m * n / total / (2.0 * math.pi)) * xp.exp(exponent)
+        )
+        upper = math.prod((p * (s + i) / (a + i) for i in range(4)), start=density)
+        upper = upper * _raised(b, q * (s + 4), q)
+        correction = 0.02 * (q / (a + 4.0) - p / (b + 4.0) + (q - 0.5) / (s + 8.0))
+        z = (deviation + p / 3 - 1 / 6 - correction) * xp.sqrt(
+            bend / ((total + 1 / 6) * p * q)
+        )
+        return _normal_cdf(z, xp) + density * _raised(a, p * s, p) - upper, density
+
+    @staticmethod
+    def middle(a: Numbers, b: Numbers, xp: Functions) -> Pair:
+        mean = xp.log((a + 0.5) / (b + 0.5)) - 1.0 / a + 1.0 / b
+        of_a = 1.0 / (a * a) + 1.0 / (a + 0.5)
+        return mean, of_a + 1.0 / (b * b) + 1.0 / (b + 0.5)
+
+    @staticmethod
+    def possible(y: Numbers, n: Numbers) -> Numbers:
+        is_whole = (np.floor([y, n]) == [y, n]).all(0)
+        return (y >= 0) & (n >= y) & (n < np.inf) & is_whole
 
 
-def load(path: Any) -> PriorTable:
+class NormalFormulas(Formulas):
+    """Normals of mean a and variance b, and values of noise sd n; places are theta."""
+
+    bounds = (1e300, 230.0)
+    end = 1e300
+    positive = False
+    no_size = 1e150
+
+    @staticmethod
+    def parameters(location: Numbers, dispersion: Numbers, xp: Functions) -> Pair:
+        return location, xp.exp(dispersion)
+
+    @staticmethod
+    def update(a: Numbers, b: Numbers, y: Numbers, n: Numbers) -> Pair:
+        share = 1.0 + b / n / n
+        return a / share + y * (1.0 - 1.0 / share), b / share
+
+    @staticmethod
+    def mean(a: Numbers, b: Numbers) -> Numbers:
+        return a
+
+    @staticmethod
+    def variance(a: Numbers, b: Numbers) -> Numbers:
+        return b
+
+    @staticmethod
+    def matched(mean: Numbers, variance: Numbers) -> Pair:
+        return mean, variance
+
+    @staticmethod
+    def log_factor(
+        a: Numbers, b: Numbers, y: Numbers, n: Numbers, xp: Functions
+    ) -> Numbers:
+        total = b + n * n
+        return -0.5 * ((y - a) * (y - a) / total + xp.log(xp.low(total, 1e300)))
+
+    @staticmethod
+    def theta(t: Numbers, xp: Functions) -> Numbers:
+        return t
+
+    @staticmethod
+    def law(a: Numbers, b: Numbers, t: Numbers, xp: Functions) -> Pair:
+        density = xp.exp(-0.5 * (t - a) * (t - a) / b) / xp.sqrt(2.0 * math.pi * b)
+        return _normal_cdf((t - a) / xp.sqrt(b), xp), density
+
+    @staticmethod
+    def middle(a: Numbers, b: Numbers, xp: Functions) -> Pair:
+        return a, b
+
+    @staticmethod
+    def possible(y: Numbers, n: Numbers) -> Numbers:
+        return (abs(y) < math.inf) & (n > 0) & (n < math.inf)
+
+
+CONJUGATES: Mapping[str, Formulas] = {
+    "Gamma": GammaFormulas(),
+    "Beta": BetaFormulas(),
+    "Normal": NormalFormulas(),
+}
+
+
+def load(path: str | Path) -> PriorTable:
     """Read the prior table that `soc.export_prior` wrote.
 
     Parameters
     ----------
-    path
+    path : str or Path
         The file, ``*.json`` (read with the standard library) or Parquet (with PyArrow).
+
+    Returns
+    -------
+    PriorTable
+        The table, for `score`.
 
     Raises
     ------
@@ -264,19 +451,28 @@ def quantile_name(prob: float) -> str:
 
 
 def score(
-    table: Any, score: Any = None, outcome: Any = None, size: Any = None, group: Any = None,
+    table: PriorTable | str | Path,
+    score: ArrayLike | None = None,
+    outcome: ArrayLike | None = None,
+    size: ArrayLike | None = None,
+    group: ArrayLike | None = None,
     quantiles: Sequence[float] = (0.05, 0.95),
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Return posterior mean, sd, variance and quantiles of theta, of one item or of arrays.
 
     Parameters
     ----------
-    table
+    table : PriorTable, str or Path
         The prior, from `load`, or the path of its file.
-    score, outcome, size, group
-        Scores, or None for a fit without; counts and exposures, values and noise sds, or successes
-        and trials, without which theta is given the score alone; labels of groups.
-    quantiles
+    score : float or array_like, shape (n,), or None
+        Scores, or None for a fit without.
+    outcome : float or array_like, shape (n,), or None
+        Counts, values or successes, without which theta is given the score alone.
+    size : float or array_like, shape (n,), or None
+        Exposures, noise sds or trials.
+    group : str or array_like, shape (n,), or None
+        Labels of groups.
+    quantiles : Sequence[float]
         Levels, from 0.005 to 0.995.
 
     Returns
@@ -297,7 +493,7 @@ def score(
     """
     table = table if isinstance(table, PriorTable) else load(table)
     meta = table.meta
-    family = FAMILIES[table.meta["family"]]
+    family = CONJUGATES[table.meta["family"]]
     score = meta["score"] if score is None else score
     if score is None:
         raise ValueError("the fit's items have a score: give score= of each")
@@ -307,53 +503,49 @@ def score(
         raise ValueError(
             "outcomes, and thetas that depend on the size, need it: give size= too"
         )
-    values = (0.0, family.none, size) if outcome is None else (outcome, size, size)
+    values = (0.0, family.no_size, size) if outcome is None else (outcome, size, size)
     arrays = [np.asarray(v, dtype=float) for v in (score, *values)]
     t, y, n, prior_size = np.broadcast_arrays(*map(np.atleast_1d, arrays))
-    if bad := np.sum(~family.good(y, n)):
+    if bad := np.sum(~family.possible(y, n)):
         raise ValueError(
             f"{bad} of {len(t)} outcomes are not possible with their sizes"
         )
     labels = None
     if meta["groups"]:
-        labels = np.array(
-            [*map(str, np.atleast_1d(np.array(group, dtype=object)))], dtype=object
-        )
+        texts = map(str, np.atleast_1d(np.array(group, dtype=object)))
+        labels = np.array([*texts], dtype=object)
         if len(labels) != len(t):
             raise ValueError(
                 f"{len(labels)} groups for {len(t)} scores: give group= of each"
             )
         if unknown := sorted(set(labels) - set(meta["groups"])):
             raise ValueError(f"group {unknown[0]!r} is not one of the table's")
-    rows, flagged = posterior_rows(table, Items(t, y, n, prior_size, labels), quantiles)
+    items = Observed(t, y, n, prior_size, labels)
+    rows, flagged = posterior_summaries(table, items, quantiles)
     names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, quantiles)]
     names += ["p_zero"] * meta["zero"] + ["flagged"]
     columns = dict(zip(names, [*rows, flagged], strict=True))
-    return (
-        columns
-        if any(v.ndim for v in arrays)
-        else {k: v[0].item() for k, v in columns.items()}
-    )
+    if any(values.ndim for values in arrays):
+        return columns
+    return {name: values[0].item() for name, values in columns.items()}
 
 
-def posterior_rows(
-    table: PriorTable, items: Items, probs: Sequence[float]
+def posterior_summaries(
+    table: PriorTable, items: Observed, probs: Sequence[float]
 ) -> tuple[Any, Any]:
-    """Rows of `mixture_rows`, and flags of items."""
+    """Rows of `mixture_summaries`, and flags of items."""
     out = np.full((3 + len(probs) + table.meta["zero"], len(items.score)), np.nan)
     flagged = np.ones(len(items.score), dtype=bool)
-    family = FAMILIES[table.meta["family"]]
+    family = CONJUGATES[table.meta["family"]]
     with np.errstate(all="ignore"):  # what cannot be computed is NaN, and flagged
-        for part, (weight, a, b, zero, averages, flags, _) in posterior_nodes(
-            table, items
-        ):
-            out[:, part] = mixture_rows(family, weight, a, b, averages, probs, zero)
-            flagged[part] = flags
+        for part, theta in posterior_nodes(table, items):
+            out[:, part] = mixture_summaries(family, theta, probs)
+            flagged[part] = theta.flagged
     return out, flagged | ~np.isfinite(out).all(axis=0)
 
 
 def posterior_nodes(
-    table: PriorTable, items: Items
+    table: PriorTable, items: Observed
 ) -> Iterator[tuple[Any, Posteriors]]:
     """Indices of items and their nodes given the outcomes, in parts of any order."""
     meta, (t, y, n, *_) = table.meta, items
@@ -380,17 +572,16 @@ def posterior_nodes(
         for part in (alike[i : i + step] for i in range(0, len(alike), step)):
             rows = begin[cell[part]] + np.arange(number[part[0]])[:, None]
             node = {name: values.take(rows) for name, values in columns.items()}
-            node["is_zero"] = (
-                node["node"] == len(rows) - 1
-            )  # under a mixture with zeros
+            is_last = node["node"] == len(rows) - 1
+            node["is_zero"] = is_last  # under a mixture with zeros
             node["wide"] = node["wide"][0]
-            yield (
-                part,
-                nodes_given(meta, node, x[part], w[part], y[part], n[part], ARRAYS),
-            )
+            given = Place(x[part], w[part], y[part], n[part])
+            yield part, nodes_given(meta, node, given, ARRAYS)
 
 
-def places(meta: Mapping[str, Any], t: Any, size: Any, xp: Any) -> tuple[Any, Any, Any]:
+def places(
+    meta: Mapping[str, Any], t: Numbers, size: Numbers, xp: Functions
+) -> tuple[Numbers, Numbers, Numbers]:
     """Each item's cell in its group, and its places along score and size there, inside 0 to 1."""
     axis = meta["axis"]
     atom = 0
@@ -398,44 +589,51 @@ def places(meta: Mapping[str, Any], t: Any, size: Any, xp: Any) -> tuple[Any, An
     sizes = meta["sizes"]
     for k, value in enumerate(meta["atoms"], 1):
         atom = xp.where(t == xp.exact(value), k, atom)
-    u = position = xp.keep(
-        xp.where(atom > 0, 0.5, t)
-    )  # an atom need not have a position
+    # an atom need not have a position
+    u = position = xp.keep(xp.where(atom > 0, 0.5, t))
     if axis["scale"] == "rank":  # known at some scores, and straight between them
         u = xp.interp(position, axis["score"], axis["rank"])
         ends = (0.0, 1.0)
     elif axis["scale"] != "linear":
-        u = xp.log(position) - (
-            xp.log(1.0 - position) if axis["scale"] == "logit" else 0.0
-        )
+        u = xp.log(position)
+        if axis["scale"] == "logit":
+            u = u - xp.log(1.0 - position)
     cell, x = _within(meta["score_edges"], position, meta["edges"], u, xp)
     cell = xp.where(atom > 0, len(meta["edges"]) - 2 + atom, cell)
     x = xp.where(atom > 0, 0.0, xp.clip(x, *ends))
     if not sizes:
         return cell, x, 0.0 * x
-    column, w = _within(
-        meta["size_edges"], size, sizes, xp.log(xp.high(size, 1e-300)), xp
-    )
+    log_size = xp.log(xp.high(size, 1e-300))
+    column, w = _within(meta["size_edges"], size, sizes, log_size, xp)
     return cell * (len(sizes) - 1) + column, x, xp.clip(w, 0.0, 1.0)
 
 
-def _within(cuts: Any, values: Any, edges: Any, u: Any, xp: Any) -> tuple[Any, Any]:
+def _within(
+    cuts: Sequence[float],
+    values: Numbers,
+    edges: Sequence[float],
+    u: Numbers,
+    xp: Functions,
+) -> Pair:
     """Cells of values between cuts, the outer ones without end, and places from 0 to 1 there."""
-    cell = xp.bin(
-        np.array(cuts[1:-1]), values
-    )  # there all engines agree to the last digit
+    # at cuts all engines agree to the last digit
+    cell = xp.bin(np.array(cuts[1:-1]), values)
     low, width = xp.take(cell, np.array(edges[:-1]), np.diff(edges))
     return cell, xp.keep((u - low) / width)
 
 
 def nodes_given(
-    meta: Any, node: Any, x: Any, w: Any, y: Any, n: Any, xp: Any
+    meta: Mapping[str, Any],
+    node: Mapping[str, Numbers],
+    place: Place,
+    xp: Functions,
 ) -> Posteriors:
     """Weights and parameters (nodes, n) given outcomes; P(theta = 0), moments and flags (n,).
 
     And the ways (nodes, n) in which a mixture's weights vary before the outcomes.
     """
-    family = FAMILIES[meta["family"]]
+    x, w, y, n = place
+    family = CONJUGATES[meta["family"]]
     sums = list[Any]()
     ways = [values for name, values in node.items() if name.startswith("way_")]
     powers = {f"{i}{j}": math.prod([x] * i + [w] * j) for i, j in meta["terms"]}
@@ -446,16 +644,14 @@ def nodes_given(
     curves = [
         xp.keep(xp.clip(v, -m, m)) for v, m in zip(curves, family.bounds, strict=True)
     ]
-    a, b = map(xp.keep, family.parameters(*curves, xp))
+    a, b = map(xp.keep, family.parameters(curves[0], curves[1], xp))
     if meta["mixture"]:
-        weight, *sums = _reweighted(
-            ways, weight, family.log_density(a, b, y, n, xp), xp
-        )
+        weight, *sums = _reweighted(ways, weight, family.log_factor(a, b, y, n, xp), xp)
     if meta["zero"]:
         sums.append(xp.where(node["is_zero"], weight, 0.0))
         weight = xp.keep(xp.where(node["is_zero"], 0.0, weight))
     a, b = map(xp.keep, family.update(a, b, y, n))
-    averages, total, *sums = moments(family, weight, a, b, xp, *sums)
+    averages, total, *sums = moments(family, (weight, a, b), xp, *sums)
     close = (
         sums[0] <= MOST_MOVED
         if meta["mixture"]
@@ -463,10 +659,13 @@ def nodes_given(
     )
     zero = sums[1] / (sums[1] + total) if meta["zero"] else None
     flagged = ~close | (node["wide"] > 0) | (x < 0.0) | (x > 1.0)
-    return Posteriors(weight / total, a, b, zero, averages, flagged, ways)
+    mixture = Mixture(weight / total, a, b, averages, zero)
+    return Posteriors(*mixture, flagged, ways)
 
 
-def _reweighted(ways: Any, weight: Any, log_density: Any, xp: Any) -> tuple[Any, Any]:
+def _reweighted(
+    ways: Sequence[Numbers], weight: Numbers, log_density: Numbers, xp: Functions
+) -> Pair:
     """A mixture's weights given log densities of the outcome, and terms of how far they move."""
     # polynomials may be < 0
     prior = xp.keep(xp.high(weight, 0.0))
@@ -482,9 +681,10 @@ def _reweighted(ways: Any, weight: Any, log_density: Any, xp: Any) -> tuple[Any,
 
 
 def moments(
-    family: Any, weight: Any, a: Any, b: Any, xp: Any, *further: Any
+    family: Formulas, members: Iterable[Numbers], xp: Functions, *further: Numbers
 ) -> tuple[Any, ...]:
     """Means and variances within and between members; sums of the weights and further values."""
+    weight, a, b = members
     means = xp.keep(family.mean(a, b))
     total, mean, *sums = xp.total(weight, weight * means, *further)
     total = xp.keep(xp.high(total, 1e-290))
@@ -494,16 +694,19 @@ def moments(
     return (mean, within / total, between / total), total, *sums
 
 
-def with_zeros(mean: Any, variance: Any, zero: Any) -> tuple[Any, Any]:
+def with_zeros(mean: Numbers, variance: Numbers, zero: Numbers) -> Pair:
     """Mean and variance with a share of theta = 0 beside others."""
     return (1.0 - zero) * mean, (1.0 - zero) * (variance + zero * mean * mean)
 
 
-def mixture_rows(
-    family: Any, weight: Any, a: Any, b: Any, averages: Any, probs: Sequence[float],
-    zero: Any = None, laws: Sequence[Any] = (),
-) -> Any:  # fmt: skip
+def mixture_summaries(
+    family: Formulas,
+    theta: Mixture | Posteriors,
+    probs: Sequence[float],
+    laws: Sequence[Law] = (),
+) -> Numbers:
     """Rows of mean, sd, variance and quantiles of mixtures, and P(theta = 0) if given."""
+    weight, a, b, averages, zero, *_ = theta
     mean = averages[0]
     variance = averages[1] + averages[2]
     total_mean, total = with_zeros(mean, variance, 0.0 if zero is None else zero)
@@ -523,14 +726,19 @@ def mixture_rows(
         for law, every in stages:
             ends = np.full((2, len(t)), [[-family.end], [family.end]])
             share = weight[::every] / weight[::every].sum(axis=0)
-            root = _solved(law, share, a[::every], b[::every], (goal, unit, t, *ends))
+            members = share, a[::every], b[::every]
+            root = _solved(law, members, (goal, unit, t, *ends))
             t = np.where(np.isnan(root), t, root)
         out.append(np.where(at_zero, 0.0, family.theta(root, ARRAYS)))
     return np.array(out if zero is None else [*out, zero])
 
 
 def start(
-    family: Any, mean: Any, variance: Any, levels: Any, xp: Any
+    family: Formulas,
+    mean: Numbers,
+    variance: Numbers,
+    levels: Sequence[Numbers],
+    xp: Functions,
 ) -> tuple[Any, ...]:
     """Logits of levels, places near their quantiles, sds there, and masks of quantiles at 0."""
     level, zero, below = levels  # P(theta = 0), and P(theta < 0) if it is not 0
@@ -545,16 +753,15 @@ def start(
     t = xp.keep(xp.clip(middle + sd * goal / 1.702, -family.end, family.end))
     p, density = family.law(a, b, t, xp)
     t = xp.clip(t + newton(goal, p, density, sd, xp)[1], -family.end, family.end)
-    return (
-        goal,
-        t,
-        xp.low(sd, 0.1 * family.end),
-        (level >= under) & (level < under + zero),
-    )
+    at_zero = (level >= under) & (level < under + zero)
+    return goal, t, xp.low(sd, 0.1 * family.end), at_zero
 
 
-def _solved(law: Any, weight: Any, a: Any, b: Any, state: Any, steps: int = 200) -> Any:
+def _solved(
+    law: Law, members: Sequence[Numbers], state: Sequence[Numbers], steps: int = 200
+) -> Numbers:
     """Places where mixtures have levels, from `state`: logits, sds, first guesses and bounds."""
+    weight, a, b = members
     goal, unit, t, low, high = state
     p, density = ((weight * v).sum(axis=0) for v in law(a, b, t, ARRAYS))
     gap, step = newton(goal, p, density, unit, ARRAYS)
@@ -562,16 +769,17 @@ def _solved(law: Any, weight: Any, a: Any, b: Any, state: Any, steps: int = 200)
     high = np.where(gap > 0, high, t)
     step = np.clip(step, 0.7 * (low - t), 0.7 * (high - t))
     t = t + step
-    if (
-        todo := ~((np.abs(gap) < CLOSE) | (np.abs(step) < _ROUNDING * np.abs(t)))
-    ).any():
-        weight, a, b = (v[:, todo] for v in (weight, a, b))
+    todo = ~((np.abs(gap) < CLOSE) | (np.abs(step) < _ROUNDING * np.abs(t)))
+    if todo.any():
+        members = [v[:, todo] for v in members]
         state = [v[todo] for v in (goal, unit, t, low, high)]
-        t[todo] = _solved(law, weight, a, b, state, steps - 1) if steps else np.nan
+        t[todo] = _solved(law, members, state, steps - 1) if steps else np.nan
     return t
 
 
-def newton(goal: Any, p: Any, density: Any, unit: Any, xp: Any) -> tuple[Any, Any]:
+def newton(
+    goal: Numbers, p: Numbers, density: Numbers, unit: Numbers, xp: Functions
+) -> Pair:
     """Distance of a distribution function from a level, as logits, and Newton's step to it."""
     p = xp.keep(xp.clip(p, 1e-300, 1.0 - 1e-16))
     gap = xp.keep(goal - xp.log(p / (1.0 - p)))

@@ -23,13 +23,25 @@ def s1(n_items: int, seed: int = 0) -> pd.DataFrame:
 
     Parameters
     ----------
-    n_items, seed
-        Number of items, and seed of the random numbers.
+    n_items : int
+        Number of items.
+    seed : int
+        Seed of random numbers.
 
     Returns
     -------
     pandas.DataFrame
         Columns score, exposure, count, theta, true_mean and true_cv2.
+
+    Raises
+    ------
+    FitError
+        If there is no item.
+
+    References
+    ----------
+    .. [1] Muralidharan and Najmi (2015), Second order calibration: a simple way to get
+       approximate posteriors.
 
     Examples
     --------
@@ -61,8 +73,14 @@ def click_rates(
 
     Parameters
     ----------
-    n_items, delta, sigma, seed
-        Number of items, bias of log t, sd of log theta given t, and seed.
+    n_items : int
+        Number of items.
+    delta : float
+        Bias of log t.
+    sigma : float
+        Standard deviation of log theta given t.
+    seed : int
+        Seed of random numbers.
 
     Returns
     -------
@@ -73,6 +91,11 @@ def click_rates(
     ------
     FitError
         If an item expects more than 2^53 events.
+
+    References
+    ----------
+    .. [1] Muralidharan and Najmi (2015), Second order calibration: a simple way to get
+       approximate posteriors.
 
     Examples
     --------
@@ -101,8 +124,16 @@ def lognormal_rates(
 
     Parameters
     ----------
-    score, exposure, delta, sigma, seed
-        Scores t > 0 and exposures N >= 0, (n,); and as in `click_rates`.
+    score : array_like, shape (n,)
+        Scores t, above 0.
+    exposure : array_like, shape (n,)
+        Exposures N, at least 0.
+    delta : float
+        Bias of log t.
+    sigma : float
+        Standard deviation of log theta given t.
+    seed : int
+        Seed of random numbers.
 
     Returns
     -------
@@ -139,13 +170,20 @@ def laplace_effects(n_items: int, seed: int = 0) -> pd.DataFrame:
 
     Parameters
     ----------
-    n_items, seed
-        Number of items, at least 20, and seed.
+    n_items : int
+        Number of items, at least 20.
+    seed : int
+        Seed of random numbers.
 
     Returns
     -------
     pandas.DataFrame
         Columns score, value, noise_sd (all 1) and theta.
+
+    Raises
+    ------
+    FitError
+        If there are fewer than 20 items.
 
     Examples
     --------

@@ -40,11 +40,16 @@ def poisson_moment(
 
     Parameters
     ----------
-    count, exposure, log_pmf
-        Items, (n,) or numbers, with exposures above 0. Log of the marginal f, a function of an
-        array of counts; axes before theirs may be draws.
-    order, rho
-        k, from 1 to 100; and the probability below which the marginal is not trusted, 0 for none.
+    count : int or array_like, shape (n,)
+        Counts y.
+    exposure : float or array_like, shape (n,)
+        Exposures N, above 0.
+    log_pmf : Callable
+        Log of the marginal f, a function of an array of counts; axes before theirs may be draws.
+    order : int
+        k, from 1 to 100.
+    rho : float
+        Probability below which the marginal is not trusted, 0 for none.
 
     Returns
     -------
@@ -57,6 +62,11 @@ def poisson_moment(
         If the marginal gives a count probability 0 and rho is 0.
     ItemsError
         If counts are not whole numbers from 0 on, or exposures not above 0.
+
+    References
+    ----------
+    .. [1] Muralidharan and Najmi (2015), Second order calibration: a simple way to get
+       approximate posteriors.
 
     Examples
     --------
@@ -97,8 +107,14 @@ def poisson_cumulants(
 
     Parameters
     ----------
-    count, exposure, log_pmf, order
-        As in `poisson_moment`; orders 1 to `order` are returned.
+    count : int or array_like, shape (n,)
+        As in `poisson_moment`.
+    exposure : float or array_like, shape (n,)
+        As in `poisson_moment`.
+    log_pmf : Callable
+        As in `poisson_moment`.
+    order : int
+        The highest order: 1 to `order` are returned.
 
     Returns
     -------
@@ -109,6 +125,11 @@ def poisson_cumulants(
     ------
     FitError, ItemsError
         As for `poisson_moment`.
+
+    References
+    ----------
+    .. [1] Muralidharan and Najmi (2015), Second order calibration: a simple way to get
+       approximate posteriors.
 
     Examples
     --------
@@ -135,9 +156,18 @@ def poisson_bound(
 
     Parameters
     ----------
-    true, estimate, exposure, order, rho, highest
-        Log marginals of Poisson mixtures; N, one for all counts; k; rho, above 0; and the largest
-        count of the sums: go far.
+    true : Callable
+        Log marginal of a Poisson mixture, of an array of counts.
+    estimate : Callable
+        Another one, its estimate.
+    exposure : float
+        N, one for all counts.
+    order : int
+        k.
+    rho : float
+        Probability below which the estimate is not trusted, above 0.
+    highest : int
+        The largest count of the sums: go far.
 
     Returns
     -------
@@ -150,6 +180,11 @@ def poisson_bound(
     ------
     FitError
         If counts up to `highest` do not have all the probability.
+
+    References
+    ----------
+    .. [1] Muralidharan and Najmi (2015), Second order calibration: a simple way to get
+       approximate posteriors.
 
     Examples
     --------
@@ -203,9 +238,14 @@ def nef_cumulants(
 
     Parameters
     ----------
-    base, marginal, log_density, rho
-        Derivatives of log f_0 and of log f_G at the outcomes, each (k, ...); log f_G there, and the
-        density below which it is not trusted (0 for none).
+    base : array_like, shape (k, ...)
+        Derivatives of log f_0 at the outcomes.
+    marginal : array_like, shape (k, ...)
+        Derivatives of log f_G there.
+    log_density : array_like, shape (...), or None
+        log f_G there.
+    rho : float
+        Density below which it is not trusted, 0 for none.
 
     Returns
     -------
@@ -216,6 +256,11 @@ def nef_cumulants(
     ------
     FitError
         If shapes differ, or rho is given without `log_density`.
+
+    References
+    ----------
+    .. [1] Muralidharan and Najmi (2015), Second order calibration: a simple way to get
+       approximate posteriors.
 
     Examples
     --------
@@ -249,8 +294,16 @@ def tweedie(
 
     Parameters
     ----------
-    value, noise_sd, marginal, log_density, rho
-        Items, (n,) or numbers; and as in `nef_cumulants`, of shape (k, ..., n).
+    value : float or array_like, shape (n,)
+        Values y.
+    noise_sd : float or array_like, shape (n,)
+        Noise sds s, above 0.
+    marginal : array_like, shape (k, ..., n)
+        As in `nef_cumulants`.
+    log_density : array_like, shape (..., n), or None
+        As in `nef_cumulants`.
+    rho : float
+        As in `nef_cumulants`.
 
     Returns
     -------
@@ -261,6 +314,11 @@ def tweedie(
     ------
     FitError, ItemsError
         As for `nef_cumulants`; or if noise sds are not above 0.
+
+    References
+    ----------
+    .. [1] Efron (2011), Tweedie's formula and selection bias, Journal of the American Statistical
+       Association 106, 1602-1614.
 
     Examples
     --------

@@ -29,11 +29,6 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
-def digits(value: float) -> str:
-    """A number with enough digits to tell it from every other one."""
-    return repr(float(value)).removesuffix(".0")
-
-
 def convert_fields(record: Any, **rules: Rule) -> None:
     """Check fields of a frozen dataclass by rules, and put the converted values in their places."""
     for name, rule in rules.items():

@@ -1,4 +1,4 @@
-"""Types of arrays for signatures in all subpackages, and functions of arrays block by block."""
+"""Types of arrays for signatures in all subpackages, and functions of arrays."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -12,6 +12,27 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _BLOCK = 1 << 13  # numbers of a block: its intermediate results fit in the cache
+
+
+def middle_shares(n: Floats | Ints) -> Floats:
+    """Shares of all items up to the middle of each of these, of which there are `n`."""
+    return np.asarray((np.cumsum(n) - 0.5 * n) / np.sum(n))
+
+
+def equal_parts(value: Floats, parts: int, n: Ints | Floats | None = None) -> Ints:
+    """Numbers of parts of about equally many items by value, without ties; -1 for NaN.
+
+    Each value stands for one item, or for `n` of them.
+    """
+    code = np.full(len(value), -1)
+    known = ~np.isnan(value)
+    tied = np.unique(value[known], return_inverse=True)[1]
+    items = np.bincount(tied, None if n is None else n[known])
+    with np.errstate(invalid="ignore"):  # of no items
+        share = np.nan_to_num(middle_shares(items))
+    part = np.minimum((parts * share[tied]).astype(int), parts - 1)
+    code[known] = np.unique(part, return_inverse=True)[1]
+    return code
 
 
 def in_blocks(function: Callable[..., Floats]) -> Callable[..., Floats]:

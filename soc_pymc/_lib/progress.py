@@ -22,10 +22,15 @@ def progress(show: bool | None = None) -> None:
 
     Parameters
     ----------
-    show
+    show : bool or None
         True, False, or None for the default: the environment variable ``SOC_PYMC_PROGRESS`` (1 or
         0), else progress is shown in terminals, and in notebooks that have ``ipywidgets``. In a log
         file True writes one line at the end of each phase of the work.
+
+    Raises
+    ------
+    FitError
+        If `show` is something else.
 
     Examples
     --------

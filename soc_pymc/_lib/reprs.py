@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 Rows = list[tuple[str, str]]
 
@@ -26,6 +28,16 @@ def number(value: object, digits: int = 3) -> str:
     if np.isnan(value):
         return ""
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.{digits}g}"
+
+
+def digits(value: float) -> str:
+    """A number with enough digits to tell it from every other one."""
+    return repr(float(value)).removesuffix(".0")
+
+
+def counted(n: int, noun: str) -> str:
+    """A number with its noun: "1 bin", "1,000 bins"."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def html_table(
@@ -79,7 +91,7 @@ def code_of(record: Any) -> str:
 
 def of_statistics(stats: Any) -> Rows:
     """Rows of statistics: first the items, then the sums of their outcomes."""
-    sums = {name: stats.data[name].sum() for name in stats._outcome.sums("part")}
+    sums = {name: stats.data[name].sum() for name in stats.outcome.sums("part")}
     cells = stats.data.sizes
     days = stats.days
     cell_counts = [f"{cells[t]:,} of {t}" for t in cells if f"{t}_cell" in stats.data]
@@ -87,7 +99,7 @@ def of_statistics(stats: Any) -> Rows:
         cell_counts.append(f"{cells['joint']:,} joint")
     rows = [
         ("items", f"{stats.n_items:,}"),
-        ("outcomes", stats._outcome.describe(stats.n_items, sums)),
+        ("outcomes", stats.outcome.describe(stats.n_items, sums)),
         ("bins", f"{stats.bins:,}, {int((stats.data['n'] > 0).sum()):,} with items"),
         ("scores", score_range(stats.data) if stats.has_score else "none"),
         (
@@ -112,7 +124,7 @@ def groups_row(labels: Sequence[str]) -> Rows:
     return [("groups", f"{len(labels):,}: {shown}")] if labels else []
 
 
-def score_range(data: xr.Dataset) -> str:
+def score_range(data: "xr.Dataset") -> str:
     """Smallest to largest score of the bins."""
     low = float(data["score_min"].min())
     high = float(data["score_max"].max())

@@ -20,7 +20,7 @@ from scipy import optimize, special
 from .._lib.arrays import Floats
 from .laplace import BlockLaplace, Laplace, half_normal_scale, scale_log_density
 from .levels import Levels
-from .terms import Block, Curve, Design, LevelTerms, Output
+from .terms import Curve, Design, Labels, LevelTerms, Output
 
 _POSITIONS = np.linspace(-8.0, 8.0, 3201)
 # there a scale is 1e-50 of its prior's, and gradients are still accurate
@@ -32,8 +32,6 @@ type Parameters = dict[str, Floats]
 """Draws (draws, ...) of parameters by name; of scales the logarithm."""
 type Constants = Mapping[str, tuple[tuple[str, ...], ArrayLike]]
 """Dims and values by name of all numbers that the parameters depend on."""
-type Labels = Mapping[str, ArrayLike]
-"""Labels by dim."""
 
 
 class Move(NamedTuple):
@@ -76,16 +74,16 @@ class SmoothingScale:
         steepness = d / np.sqrt(1.0 + v**2)
         rise = b * np.cosh(inner) * steepness  # dq / dv
         log_density = np.log(rise) - 0.5 * q**2 - _HALF_LOG_2PI
-        own_slope = np.tanh(inner) * steepness - v / (1.0 + v**2) - q * rise
-        held = np.maximum(q, _LEAST_POSITION)
-        tau = half_normal_scale(held, self.prior)
+        log_density_slope = np.tanh(inner) * steepness - v / (1.0 + v**2) - q * rise
+        bounded = np.maximum(q, _LEAST_POSITION)
+        tau = half_normal_scale(bounded, self.prior)
         # d log tau / dq is the ratio of the normal to the half-normal density, over tau
         standard = tau / self.prior
-        log_rise = np.exp(0.5 * (standard**2 - held**2)) / (2.0 * standard) * rise
+        log_rise = np.exp(0.5 * (standard**2 - bounded**2)) / (2.0 * standard) * rise
         log_rise = np.where(q > _LEAST_POSITION, log_rise, 0.0)
 
         def back(slope: Floats, slopes: Parameters) -> Floats:
-            return np.asarray(slope * log_rise + own_slope)[:, None]
+            return np.asarray(slope * log_rise + log_density_slope)[:, None]
 
         return Move(np.log(tau), log_density, back)
 
@@ -117,8 +115,8 @@ class PenalisedCoefficients:
         laplace = self.laplace
         log_tau = before[self.scale][:, None]
         tau = np.exp(log_tau)
-        held = 1.0 / (1.0 + laplace.precision * tau**2)
-        log_sd = log_tau + 0.5 * np.log(held)  # finite where 1 / tau^2 overflows
+        shrinkage = 1.0 / (1.0 + laplace.precision * tau**2)
+        log_sd = log_tau + 0.5 * np.log(shrinkage)  # finite where 1 / tau^2 overflows
         sd = np.exp(log_sd)
         pull = laplace.pull
         if self.earlier:
@@ -131,7 +129,8 @@ class PenalisedCoefficients:
 
         def back(slope: Floats, slopes: Parameters) -> Floats:
             slope = slope - ratio / tau
-            by_log_tau = slope * held * (2.0 * centre + noise) + ratio**2 - 1.0 + held
+            by_log_tau = slope * shrinkage * (2.0 * centre + noise)
+            by_log_tau = by_log_tau + ratio**2 - 1.0 + shrinkage
             _add(slopes, self.scale, by_log_tau.sum(axis=1))
             if self.earlier:
                 _add_stacked(
@@ -257,7 +256,12 @@ class Coefficients:
         """Coefficients from the Laplace start; of a curve with levels that are integrated out."""
         names = tuple(block.name for block in design.blocks)
         pairs = list(zip(design.blocks, laplace.blocks, strict=True))
-        scales = tuple(_block_scale(block, start) for block, start in pairs)
+        scales = tuple(
+            SmoothingScale.of(
+                f"{block.name}_sd", block.scale, start.precision, start.mode_pull
+            )
+            for block, start in pairs
+        )
         terms = tuple(
             PenalisedCoefficients(block.name, scale.name, names[:k], start)
             for k, ((block, start), scale) in enumerate(zip(pairs, scales, strict=True))
@@ -290,7 +294,7 @@ class Coefficients:
     def at_rows(self) -> Floats:
         """Parameters at the rows of all coefficients, which are rotated, (rows, k)."""
         # a rotation of independent, equal normals does not change the prior
-        return self.design.whole @ self.laplace.turn
+        return self.design.matrix @ self.laplace.turn
 
     @property
     def constants(self) -> Constants:
@@ -446,7 +450,10 @@ class Coordinates:
 
     def variables(self, coordinates: Floats) -> Parameters:
         """Return the variables of `dims` at coordinates, (draws, ...)."""
-        values, _ = self._moves(coordinates)
+        return self.variables_of(self._moves(coordinates)[0])
+
+    def variables_of(self, values: Parameters) -> Parameters:
+        """Return the variables of `dims` from parameters."""
         scales = [
             *self.level_scales,
             *(scale for part in self.parts for scale in part.scales),
@@ -506,21 +513,14 @@ def density_shape(q: Floats, log_density: Floats) -> Floats:
     return np.array([a, np.exp(log_b), e, np.exp(log_d)])
 
 
-def _block_scale(block: Block, start: BlockLaplace) -> SmoothingScale:
-    """SmoothingScale of a term's coefficients."""
-    return SmoothingScale.of(
-        f"{block.name}_sd", block.scale, start.precision, start.mode_pull
-    )
-
-
 def _level_shares(
     curve: Curve, terms: LevelTerms, laplace: Laplace, levels: Levels
 ) -> LevelShares:
     """Shares of the line's variances that are due to the average of levels."""
     names = {f"{name}_sd" for name in terms.names}
-    known = [scale for scale in levels.scales if scale.name in names]
-    scales = (SmoothingScale.of(s.name, s.prior, s.precision, s.pull) for s in known)
-    start = np.array([scale.tau for scale in known])
+    of_curve = [scale for scale in levels.scales if scale.name in names]
+    scales = (SmoothingScale.of(s.name, s.prior, s.precision, s.pull) for s in of_curve)
+    start = np.array([scale.tau for scale in of_curve])
     lines = np.linalg.lstsq(curve.basis.line, terms.values, rcond=None)[0]
     of_average = np.square(start[terms.kind] * lines) / levels.rows.number
     by_kind = of_average @ (terms.kind[:, None] == np.arange(len(start)))

@@ -18,6 +18,7 @@ from pymc.logprob.utils import ParameterValueError
 from pytensor.compile.mode import Mode, optdb
 from pytensor.gradient import grad_undefined
 from pytensor.graph.basic import Apply
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.rewriting.basic import (
@@ -37,9 +38,11 @@ from ..families import FAMILIES
 from .mixture_cells import MixtureCells
 
 __all__ = [
+    "Function",
     "MixtureLogMarginal",
     "ParameterValueError",
     "Transform",
+    "Variable",
     "ancestors",
     "gufunc_signature",
     "initial_point",
@@ -50,19 +53,21 @@ __all__ = [
 
 type Variable = Any
 """A variable of PyTensor, whose classes have no types."""
+type Function = Callable[..., Any]
+"""A function of arrays that PyTensor has made."""
 
 
 # --- the interpreter ------------------------------------------------------------------------------
 
 
 @node_rewriter([pt.second])
-def _whole_array(fgraph: Any, node: Apply) -> list[Variable]:
+def _whole_array(fgraph: FunctionGraph, node: Apply) -> list[Variable]:
     """Replace `second(x, y)`, y in the shape of x, which is slow in the interpreter."""
     like, values = node.inputs
     return [pt.switch(np.array(True), values, like).astype(values.dtype)]
 
 
-def interpreted(inputs: Sequence[Variable], outputs: Any) -> Callable[..., Any]:
+def interpreted(inputs: Sequence[Variable], outputs: Variable) -> Function:
     """A function that PyTensor's interpreter evaluates: compiling takes longer than it saves.
 
     Equal nodes are merged; other rewrites take longer than they save.
@@ -70,7 +75,7 @@ def interpreted(inputs: Sequence[Variable], outputs: Any) -> Callable[..., Any]:
     merge = optdb.query(RewriteDatabaseQuery(include=["merge"]))
     rewrites = SequentialGraphRewriter(merge, in2out(_whole_array))
     mode = Mode(linker=VMLinker(use_cloop=False, c_thunks=False), optimizer=rewrites)
-    function: Callable[..., Any] = pytensor.function(
+    function: Function = pytensor.function(
         inputs, outputs, mode=mode, on_unused_input="ignore"
     )
     return function
@@ -149,7 +154,7 @@ def _log_marginals(
 
 
 @register_funcify_default_op_cache_key(MixtureLogMarginal)
-def _called_from_numba(op: MixtureLogMarginal, **kwargs: Any) -> Any:
+def _called_from_numba(op: MixtureLogMarginal, **kwargs: object) -> Function:
     """Call NumPy from compiled code, which PyTensor's cache can keep."""
     family = op.family
 

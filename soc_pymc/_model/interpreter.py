@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cache, cached_property, reduce
 from operator import add
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pymc as pm
@@ -15,9 +15,11 @@ import pytensor.tensor as pt
 
 from .._lib.arrays import Floats, Ints
 from ..families.rows import RowSums
-from .coordinates import Constants, Labels, Parameters, Point
+from .coordinates import Constants, Parameters, Point
 from .internals import (
+    Function,
     ParameterValueError,
+    Variable,
     ancestors,
     initial_point,
     interpreted,
@@ -25,12 +27,13 @@ from .internals import (
     vectorized,
 )
 from .mixture_cells import WITHIN_BOUNDS
+from .terms import Labels
 
 if TYPE_CHECKING:
     from .problem import Problem
 
 
-def kept_variables(model: pm.Model) -> list[Any]:
+def kept_variables(model: pm.Model) -> list[Variable]:
     """Variables kept in the posterior: all except the curves at bins, which follow from knots."""
     return [
         v
@@ -54,7 +57,7 @@ class ModelSpace:
             str(dim): np.asarray(x) for dim, x in model.coords.items() if x is not None
         }
 
-    def batched(self, outputs: Any) -> tuple[Any, Any]:
+    def batched(self, outputs: Sequence[Variable]) -> tuple[Variable, list[Variable]]:
         """Outputs of the model's value variables, for all rows of a matrix of coordinates."""
         rows = pt.matrix("coordinates")
         replace = {}
@@ -70,7 +73,7 @@ class ModelSpace:
         return rows, vectorized(merged(outputs), replace)
 
     @cached_property
-    def _functions(self) -> tuple[Any, Any]:
+    def _functions(self) -> tuple[Function, Function]:
         """Coefficients and log density at coordinates, and the gradient from slopes."""
         model = self._model
         parts = self._problem.coordinates.parts
@@ -85,7 +88,7 @@ class ModelSpace:
         forward = interpreted([rows], [*at_rows, log_density])
         return forward, interpreted([rows, *slopes], gradient)
 
-    def _log_density(self) -> Any:
+    def _log_density(self) -> Variable:
         """Log density without the outcomes of items."""
         model = self._model
         problem = self._problem
@@ -100,23 +103,26 @@ class ModelSpace:
     def at(self, coordinates: Floats) -> Point:
         """Return all parameters at coordinates; where a scale underflows, the density is NaN."""
         forward, backward = self._functions
-        draws = len(coordinates)
-        empty = np.empty((len(coordinates), 0))
         try:
             *coefficients, log_density = forward(coordinates)
         except ParameterValueError:
-            if draws > 1:
-                return _joined([self.at(row[None]) for row in coordinates])
-            sizes = [part.at_rows.shape[1] for part in self._problem.coordinates.parts]
-            unknown = np.full(1, np.nan)
-            return Point(
-                [np.zeros((1, k)) for k in sizes], empty, unknown, lambda _: coordinates
-            )
+            bad = np.array([self._underflows(row) for row in coordinates])
+            point = self.at(np.where(bad[:, None], self.start, coordinates))
+            return point._replace(log_density=np.where(bad, np.nan, point.log_density))
 
         def gradient(by_coefficients: Sequence[Floats]) -> Floats:
             return np.asarray(backward(coordinates, *by_coefficients))
 
-        return Point(coefficients, empty, log_density, gradient)
+        no_scales = np.empty((len(coordinates), 0))
+        return Point(coefficients, no_scales, log_density, gradient)
+
+    def _underflows(self, coordinates: Floats) -> bool:
+        """Return True if a scale underflows at coordinates (dim,)."""
+        try:
+            self._functions[0](coordinates[None])
+        except ParameterValueError:
+            return True
+        return False
 
     @cached_property
     def dims(self) -> dict[str, tuple[str, ...]]:
@@ -124,8 +130,8 @@ class ModelSpace:
         return {v.name: self._dims(v.name, v.ndim) for v in kept_variables(self._model)}
 
     def _dims(self, name: str, number: int) -> tuple[str, ...]:
-        known = self._model.named_vars_to_dims.get(name) or [None] * number
-        return tuple(dim or f"{name}_dim_{k}" for k, dim in enumerate(known))
+        names = self._model.named_vars_to_dims.get(name) or [None] * number
+        return tuple(dim or f"{name}_dim_{k}" for k, dim in enumerate(names))
 
     def variables(self, coordinates: Floats) -> Mapping[str, Floats]:
         """Return the variables of `dims` at coordinates, (draws, ...)."""
@@ -153,9 +159,8 @@ class ModelSpace:
             if v.name in lines or not {*free} & ({*ancestors([v])} - {v})
         ]
         observed = [v for v in model.observed_RVs if v.name != self._problem.observed]
-        zero = (
-            0.0 * free[0].sum()
-        )  # a density without parameters does not vary over the draws
+        # a density without parameters does not vary over the draws
+        zero = 0.0 * free[0].sum()
         prior = {v.name: pm.logp(v, v).sum() for v in top}
         added = {v.name: pm.logp(v, model.rvs_to_values[v]) + zero for v in observed}
         added |= {v.name: v.sum() for v in model.potentials if v.name != WITHIN_BOUNDS}
@@ -164,26 +169,12 @@ class ModelSpace:
         outputs = vectorized([*prior.values(), *added.values()], batch_of)
         function = interpreted(batches, outputs)
         values = function(*(draws[v.name] for v in free))
-        by_name = dict(zip([*prior, *added], values, strict=True))
-        return {name: by_name[name] for name in prior}, {
-            name: by_name[name] for name in added
-        }
-
-
-def _joined(points: Sequence[Point]) -> Point:
-    """Points of single draws as one."""
-    coefficients, scales, log_density, gradients = zip(*points, strict=True)
-
-    def gradient(by_coefficients: Sequence[Floats]) -> Floats:
-        rows = [[x[k : k + 1] for x in by_coefficients] for k in range(len(points))]
-        return np.concatenate([g(row) for g, row in zip(gradients, rows, strict=True)])
-
-    stacked = [np.concatenate(x) for x in zip(*coefficients, strict=True)]
-    return Point(stacked, np.concatenate(scales), np.concatenate(log_density), gradient)
+        log_priors = dict(zip(prior, values, strict=False))
+        return log_priors, dict(zip(added, values[len(prior) :], strict=True))
 
 
 @cache
-def _compiled(sums: type[RowSums], dimensions: tuple[int, ...]) -> Any:
+def _compiled(sums: type[RowSums], dimensions: tuple[int, ...]) -> Function:
     """Log marginals and slopes in both parameters, from these (draws, k) and the rows' cells."""
     location, dispersion = pt.matrices("location", "dispersion")
     cells = [

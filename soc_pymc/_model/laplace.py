@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 from scipy import linalg, special
 
 from .._lib.arrays import Floats
+from ..families.rows import Tensor
 from .terms import Design, State
 
 ROOT2 = float(np.sqrt(2.0))
@@ -63,8 +64,11 @@ def floored(bound: Floats, observed: Floats) -> Floats:
 
 
 def half_normal_scale(
-    position: Any, scale: Any, xp: Any = np, functions: Any = special
-) -> Any:
+    position: Tensor,
+    scale: Tensor,
+    xp: ModuleType = np,
+    functions: ModuleType = special,
+) -> Tensor:
     """Tau with P(tau < .) half-normal of the given scale, at a standard normal position q."""
     low = functions.erfinv(0.5 * functions.erfc(-xp.minimum(position, 0.0) / ROOT2))
     high = functions.erfcinv(0.5 * functions.erfc(xp.maximum(position, 0.0) / ROOT2))
@@ -94,7 +98,7 @@ def best_tau(scale: float, precision: Floats, pull: Floats) -> float:
     return float(half_normal_scale(position, scale))
 
 
-def solved(matrix: Floats, right: Floats) -> Floats:
+def solve_scaled(matrix: Floats, right: Floats) -> Floats:
     """Solution for a positive definite matrix of coefficients in any units."""
     unit = np.sqrt(np.diagonal(matrix))
     rows = unit if right.ndim == 1 else unit[:, None]
@@ -110,7 +114,7 @@ def _integrated(
     integrated = slice(size, len(slope))
     remaining = slice(size)
     block = information[integrated, integrated] + np.diag(precision[integrated])
-    response = solved(block, information[integrated, remaining])
+    response = solve_scaled(block, information[integrated, remaining])
     right = slope[integrated] - precision[integrated] * deviation[integrated]
     reduced = (
         information[remaining, remaining]
@@ -119,7 +123,7 @@ def _integrated(
     return reduced, slope[remaining] - response.T @ right
 
 
-def summary(
+def laplace_of(
     design: Design, state: State, slope: Floats, information: Floats
 ) -> Laplace:
     """Coordinates from the log marginal's slope and information in all coefficients."""
@@ -128,27 +132,27 @@ def summary(
     ends = [0, *design.ends.tolist()]
     lines = slice(ends[-1], None)
     line_information = information[lines, lines] + np.diag(precision[lines])
-    shift = solved(line_information, information[lines, : ends[-1]])
+    shift = solve_scaled(line_information, information[lines, : ends[-1]])
     upper = linalg.cholesky(line_information)
     root = linalg.solve_triangular(upper, np.eye(len(upper)))
-    known: list[Any] = []  # of the blocks, the last one first
+    turned: list[tuple[Floats, ...]] = []  # of the blocks
     for start, end in reversed(list(pairwise(ends))):
         information, slope = _integrated(information, slope, precision, x - mean, end)
         value, rotation = _diagonalised(information[start:end, start:end])
         pull = slope[start:end] + information[start:end, :end] @ x[:end]
-        known.insert(
+        turned.insert(
             0, (rotation, value, rotation.T @ pull, information[start:end, :start])
         )
     whole_turn = linalg.block_diag(
-        *(rotation for rotation, *_ in known), np.eye(len(upper))
+        *(rotation for rotation, *_ in turned), np.eye(len(upper))
     )
     turn = whole_turn[: ends[-1], : ends[-1]]
     z = turn.T @ x[: ends[-1]]
     blocks = []
-    for start, (rotation, value, pull, coupling) in zip(ends, known, strict=False):
-        turned = rotation.T @ coupling @ turn[:start, :start]
+    for start, (rotation, value, pull, coupling) in zip(ends, turned, strict=False):
+        rotated = rotation.T @ coupling @ turn[:start, :start]
         blocks.append(
-            BlockLaplace(rotation, value, pull, turned, pull - turned @ z[:start])
+            BlockLaplace(rotation, value, pull, rotated, pull - rotated @ z[:start])
         )
     centre = x[lines] + shift @ x[: ends[-1]]
     return Laplace(tuple(blocks), whole_turn, centre, shift @ turn, root, state)

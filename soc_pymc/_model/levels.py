@@ -7,7 +7,7 @@ site, in which they are integrated in closed form; importance weights correct th
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy import linalg, sparse
@@ -22,9 +22,8 @@ _WEIGHTS = np.array([1.0, 4.0, 1.0]) / 6.0
 # limits of the sds over which slopes are averaged, in units of each parameter, and the first ones
 _SDS = (1e-3, 1.0)
 _FIRST_SD = 0.1
-_WIDEST = (
-    3.0  # times a scale: up to there noise between both curves is left in the sites
-)
+# times a scale: up to there noise between both curves is left in the sites
+_WIDEST = 3.0
 _SMALL = 0.01  # share of a scale's prior: smaller ones are as good as 0
 # factors on the length of steps
 _SLOWER = 0.5
@@ -38,7 +37,7 @@ class LevelRows:
     terms: tuple[LevelTerms, LevelTerms]
     level: Ints  # (rows,): code of each row's level
     shared: Floats  # (2 rows, P), those of the first curve before those of the second
-    by_level: Any  # (2 rows, G K), sparse
+    by_level: sparse.csr_array  # (2 rows, G K)
     number: int  # of levels
     kind: Ints  # (K,): number of the scale of each of a level's coefficients
     scales: Floats  # of the half-normal priors of all scales
@@ -49,7 +48,7 @@ class LevelRows:
         mean, variance = (curve.levels for curve in curves if curve.levels)
         level = mean.grouping.code[group]
         number = len(mean.grouping.levels)
-        shared = linalg.block_diag(*(curve.design.whole for curve in curves))
+        shared = linalg.block_diag(*(curve.design.matrix for curve in curves))
         functions = linalg.block_diag(mean.design, variance.design)
         deviations = by_level(functions, np.tile(level, 2), number)
         deviations.eliminate_zeros()  # a row of one curve has no coefficients of the other
@@ -59,7 +58,13 @@ class LevelRows:
             (mean, variance), level, shared, deviations, number, kind, scales
         )
 
-    def information(self, weight: Any) -> "_Information":
+    @property
+    def start(self) -> State:
+        """No deviations, with arbitrary scales."""
+        deviations = np.zeros((self.number, len(self.kind)))
+        return State(deviations, tuple((0.5 * self.scales).tolist()))
+
+    def information(self, weight: sparse.sparray) -> "_Information":
         """Information from that of the curves, a sparse matrix (2 rows, 2 rows)."""
         shared = self.shared
         deviations = self.by_level
@@ -131,9 +136,8 @@ class LevelTarget(CurveTarget):
     """
 
     rows: LevelRows
-    sds: Floats | None = (
-        None  # of both curves (2, rows), for average slopes; None at first
-    )
+    # of both curves (2, rows), for average slopes; None at first
+    sds: Floats | None = None
     _factor: float = field(default=1.0, init=False)  # on steps
     _last: float = field(default=np.inf, init=False)  # squared length of the last step
 
@@ -150,11 +154,13 @@ class LevelTarget(CurveTarget):
         """Averages of both curves' slopes and information, levels integrated out, and of levels."""
         rows = self.rows
         levels = states[-1]
-        m, c = self.curves([state.coefficients for state in states])
-        value, slope, weight = self._averages(m, c)
+        location, dispersion = self.curves([state.coefficients for state in states])
+        value, slope, weight = self._averages(location, dispersion)
         if not np.isfinite(value).all():
             return Curvature(value, [], [])
-        least = sparse.diags_array(np.concatenate(self.data.information(m, c)))
+        least = sparse.diags_array(
+            np.concatenate(self.data.information(location, dispersion))
+        )
         # between both curves it is noise, as its expectation is 0
         diagonal = sparse.diags_array(weight.diagonal())
         observed, bound = map(rows.information, (diagonal, least))
@@ -179,24 +185,25 @@ class LevelTarget(CurveTarget):
         """Scales of a level's coefficients, (K,)."""
         return np.array(levels.taus)[self.rows.kind]
 
-    def _averages(self, m: Floats, c: Floats) -> tuple[Floats, Floats, Any]:
+    def _averages(
+        self, location: Floats, dispersion: Floats
+    ) -> tuple[Floats, Floats, sparse.sparray]:
         """Values of rows, average slopes (2 rows,) in the curves, and information between these."""
         # by Stein's identity values suffice: E(f'(x)) = E(x f(x)) and E(f''(x)) = E((x^2 - 1) f(x))
         # for standard normal x
-        units = np.stack([self.data.unit(c), np.ones_like(c)])
+        units = np.stack([self.data.unit(dispersion), np.ones_like(dispersion)])
         sds = (
             np.clip(_FIRST_SD if self.sds is None else self.sds / units, *_SDS) * units
         )
         x, y = (part.ravel()[:, None] for part in np.meshgrid(_NODES, _NODES))
-        values = self.data.values(m + x * sds[0], c + y * sds[1])
+        values = self.data.values(location + x * sds[0], dispersion + y * sds[1])
         middle = values[len(x) // 2]
         value = np.outer(_WEIGHTS, _WEIGHTS).reshape(-1, 1) * (values - middle)
         slope = np.stack([(z * value).sum(axis=0) for z in (x, y)]) / sds
-        first, second = (((1.0 - z * z) * value).sum(axis=0) for z in (x, y))
-        mixed = -(x * y * value).sum(axis=0) / sds.prod(axis=0)
-        diagonals = first / sds[0] ** 2, mixed, second / sds[1] ** 2
-        first, mixed, second = map(sparse.diags_array, diagonals)
-        weight = sparse.block_array([[first, mixed], [mixed, second]])
+        bends = [((1.0 - z * z) * value).sum(axis=0) for z in (x, y)]
+        along = [sparse.diags_array(bends[k] / sds[k] ** 2) for k in (0, 1)]
+        mixed = sparse.diags_array(-(x * y * value).sum(axis=0) / sds.prod(axis=0))
+        weight = sparse.block_array([[along[0], mixed], [mixed, along[1]]])
         return values.sum(axis=0), slope.ravel(), weight
 
     def rescaled(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,8 @@ _STEP = 1e-2  # of differences of slopes, which are rounded to single precision
 _SPLIT = 1e-3  # nats: a cell of several values becomes two points if the difference is larger
 BEYOND = 2.0  # sd of the curves beyond what the components can represent
 WITHIN_BOUNDS = "within_bounds"  # name of the log density of these
-_LEAST_DENSITY = np.float32(
-    1e-37
-)  # for a draw far from the data, single precision may underflow
+# for a draw far from the data, single precision may underflow
+_LEAST_DENSITY = np.float32(1e-37)
 
 
 def cell_points(
@@ -64,17 +63,14 @@ class MixtureCells:
     forms: WeightForms  # at the rows
     start: Ints  # (rows + 1,): offsets of each row's cells
     items: Floats  # (cells,): numbers of items
-    density: NDArray[
-        np.float32
-    ]  # (cells, R): under the components, over the cell's largest
+    # (cells, R): under the components, over the cell's largest
+    density: NDArray[np.float32]
     constant: Floats  # (rows,): sum of the logarithms of these divisors
     # (cells,): density where theta is 0, over the same divisors. The last predictor is then the
     # logit of this share. Empty where theta is never 0
     atom: NDArray[np.float32] = field(
         default_factory=lambda: np.empty(0, dtype=np.float32)
     )
-
-    informs_variance: ClassVar[bool] = True  # other data are refused before
 
     @property
     def arrays(self) -> tuple[NDArray[Any], ...]:

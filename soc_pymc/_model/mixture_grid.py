@@ -8,7 +8,7 @@ and variance, which have the terms and priors of the single family.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -17,14 +17,15 @@ from .._lib.arrays import Floats, Ints
 from ..data.statistics import Statistics
 from ..families.family import Family
 from ..families.mixtures import ZERO, Frame, WeightForms, stretching
+from ..families.priors import MixturePrior, Prior
 from ..families.rows import Columns, pooled
 from .laplace import Laplace, floored
 from .mixture_cells import MixtureCells, cell_points
 from .mode import Curvature, Target, find_mode
 from .pilot import Pilot
-from .rows import cells_of
+from .rows import cells_by_row
 from .splines import make_basis, spline_matrix
-from .terms import Design, Output, State
+from .terms import Curve, Design, Labels, Output, State
 
 # bins are merged while the base distribution hardly changes, but not to fewer than this
 _MOST_SHIFT = 0.2
@@ -48,9 +49,8 @@ _ZERO_DRIFT = (1.0, 0.5, 0.5)
 # and mean and sd of the prior of its coefficient
 _NARROW_AND_WIDE = ((0.6, 0.35), (0.4, 1.5))
 _NARROW = (0.6, 0.7)
-_FEW = (
-    2  # number of wiggly functions, the smoothest, for drift beside the straight line
-)
+# number of wiggly functions, the smoothest, for drift beside the straight line
+_FEW = 2
 _FARTHEST = 3.0  # largest step of the log weights' coefficients
 # widening of a grid in sds of the log variance, and the most
 _WIDENING = 0.7
@@ -61,15 +61,21 @@ _MOST_NEAR = 0.9
 _MOVES = 6
 
 
+class Placement(NamedTuple):
+    """Curves that place the grid of components."""
+
+    states: Sequence[State]
+    wider: Floats  # increase of the dispersion, at its knots
+
+
 @dataclass(frozen=True, eq=False)
 class MergedRows:
     """Rows of the likelihood, each of one or more rows of the curves."""
 
-    of: Ints  # (rows of the curves,): merged row of each
+    code: Ints  # (rows of the curves,): merged row of each
     items: Floats  # (merged rows,): number of items
-    average: Callable[
-        [Floats], Floats
-    ]  # from values at rows of the curves to means over items
+    # from values at rows of the curves to means over items
+    average: Callable[[Floats], Floats]
     score: Floats  # score at the mean position on the axis of the mean
     position: Floats  # this position
     base: Frame  # at the rows
@@ -81,44 +87,41 @@ class MergedRows:
 class Mixture(Target):
     """A mixture's log marginal, with one design for all predictors."""
 
-    states: Sequence[State]  # of the curves that place the grid of components
-    wider: Floats  # increase of the second curve there, at its knots
+    placement: Placement
     rows: MergedRows
     functions: Floats  # (R, F): of z; the first column is 0 where the path replaces it
     # with 2 + F rows per merged row, predictors fastest: both curves, then coefficients of the
     # F further functions of the log weights
     designs: tuple[Design]
-    columns: tuple[
-        Floats, Floats
-    ]  # indicators of each curve's coefficients in the design
-    outputs: Sequence[
-        Output
-    ]  # of both curves, and the functions' coefficients at their knots
+    # indicators of each curve's coefficients in the design
+    columns: tuple[Floats, Floats]
+    # of both curves, and the functions' coefficients at their knots
+    outputs: Sequence[Output]
     cells: MixtureCells
 
     def predictors(self, coefficients: Floats) -> Floats:
         """Predictors, (merged rows, 2 + F)."""
-        values = self.designs[0].whole @ coefficients
+        values = self.designs[0].matrix @ coefficients
         return np.asarray(values.reshape(len(self.rows.items), -1))
 
     def curvature(self, states: Sequence[State]) -> Curvature:
         """Value, slope and information; the observed one where it exceeds a share of another."""
         (state,) = states
         predictors = self.predictors(state.coefficients)
-        whole = self.designs[0].whole
+        matrix = self.designs[0].matrix
         value, slope = self.cells.log_marginals(predictors)
         if not np.isfinite(value).all():
             return Curvature(value, [], [])
-        by_row = whole.reshape(*predictors.shape, -1)
+        by_row = matrix.reshape(*predictors.shape, -1)
         expected, observed = (
-            whole.T @ np.matmul(part, by_row).reshape(whole.shape)
+            matrix.T @ np.matmul(part, by_row).reshape(matrix.shape)
             for part in self.cells.information(predictors)
         )
         return Curvature(
-            value, [whole.T @ slope.ravel()], [floored(expected, observed)]
+            value, [matrix.T @ slope.ravel()], [floored(expected, observed)]
         )
 
-    def excess(self, steps: Sequence[Floats]) -> float:
+    def relative_length(self, steps: Sequence[Floats]) -> float:
         """Step of the predictors relative to the largest allowed."""
         moved = self.predictors(steps[0])
         moved[:, 0] /= self.rows.base.spread
@@ -132,14 +135,11 @@ class Mixture(Target):
         return bool(np.average(settled, weights=self.rows.items) > _MOST_NEAR)
 
 
-def _merged(
-    family: Family, pilot: Pilot, states: Sequence[State], wider: Floats
-) -> MergedRows:
+def _merged(family: Family, pilot: Pilot, placement: Placement) -> MergedRows:
     """Merge rows of neighbouring bins while their components hardly differ."""
     rows, (mean, variance) = pilot.rows, pilot.curves
-    known = zip(pilot.curves, states, strict=True)
-    values = [curve.design.whole @ state.coefficients for curve, state in known]
-    raised = spline_matrix(variance.position, variance.basis.knots) @ wider
+    values = pilot.curves_at([state.coefficients for state in placement.states])
+    raised = spline_matrix(variance.position, variance.basis.knots) @ placement.wider
     fine = family.frame(values[0], values[1] + raised)
     within = pilot.data.spread * family.rise(fine) ** 2
     n = rows.n.astype(float)
@@ -178,14 +178,14 @@ def _merged(
     centres = average(fine.centre)
     position = average(mean.position)
     return MergedRows(
-        code,
-        items,
-        average,
-        mean.axis.inverse(position),
-        position,
-        Frame(average(fine.location), centres, np.exp(average(log_spread))),
-        average(np.column_stack(values)),
-        average(within + (fine.centre - centres[code]) ** 2),
+        code=code,
+        items=items,
+        average=average,
+        score=mean.axis.inverse(position),
+        position=position,
+        base=Frame(average(fine.location), centres, np.exp(average(log_spread))),
+        start=average(np.column_stack(values)),
+        spread=average(within + (fine.centre - centres[code]) ** 2),
     )
 
 
@@ -193,8 +193,8 @@ def _cells(
     family: Family, joint: Columns, rows: MergedRows, forms: WeightForms, zero: bool
 ) -> MixtureCells:
     """Joint cells, with the curves' row of each, in the form of the likelihood."""
-    joint = pooled({**joint, "row": rows.of[joint["row"]]})
-    variance = rows.base.width(rows.spread)
+    joint = pooled({**joint, "row": rows.code[joint["row"]]})
+    variance = rows.base.variance(rows.spread)
     places = rows.base.places(family.component_grid)
     cell, outcomes, items = cell_points(family, joint, variance[joint["row"]])
     row_of_cell = joint["row"][cell]
@@ -218,24 +218,34 @@ def _cells(
     return MixtureCells(forms, start, items[order], density, constant, atom)
 
 
+class _WeightPrior(NamedTuple):
+    """Normal prior of a coefficient of the log weights, and sds of its drift over the score."""
+
+    mean: float
+    sd: float
+    drift: float | tuple[float, ...]
+
+
 def _weight_priors(
-    family: Family, prior: Any
-) -> tuple[dict[str, tuple[float, float, Any]], Floats]:
-    """Mean, sd and sds of drift of each coefficient of log weights, and their functions of z."""
+    family: Family, prior: Prior
+) -> tuple[dict[str, _WeightPrior], Floats]:
+    """Priors of the coefficients of the log weights, by label, and their functions of z."""
     z = family.component_grid
     wiggles = np.empty((len(z), 0))
-    priors: dict[str, tuple[float, float, Any]] = {}
-    if family.has_path:
-        sds = (_PATH_SD, prior.drift) if prior.mixture else (_FIXED_SD, _FIXED_SD)
-        priors["path"] = _PATH, *sds
-    elif prior.mixture:
-        priors["narrow"] = *_NARROW, prior.drift
-    if prior.mixture:
-        wiggles = _functions(z, prior.functions, narrow=not family.has_path)
-        for k in range(3, 3 + wiggles.shape[1] - (not family.has_path)):
-            priors[f"z{k}"] = 0.0, prior.shape, prior.drift
+    priors: dict[str, _WeightPrior] = {}
+    if isinstance(prior, MixturePrior):
+        narrow = not family.has_path
+        if narrow:
+            priors["narrow"] = _WeightPrior(*_NARROW, prior.drift)
+        else:
+            priors["path"] = _WeightPrior(_PATH, _PATH_SD, prior.drift)
+        wiggles = _weight_functions(z, prior.functions, narrow=narrow)
+        for k in range(3, 3 + wiggles.shape[1] - narrow):
+            priors[f"z{k}"] = _WeightPrior(0.0, prior.shape, prior.drift)
+    elif family.has_path:
+        priors["path"] = _WeightPrior(_PATH, _FIXED_SD, _FIXED_SD)
     if prior.zero:
-        priors[ZERO] = _ZERO, _ZERO_SD, _ZERO_DRIFT
+        priors[ZERO] = _WeightPrior(_ZERO, _ZERO_SD, _ZERO_DRIFT)
     # neither the path nor a share of zeros is a function of z
     functions = np.zeros((len(z), len(priors)))
     functions[:, [label not in ("path", ZERO) for label in priors]] = wiggles
@@ -244,60 +254,75 @@ def _weight_priors(
 
 def _mixture(
     family: Family,
-    prior: Any,
+    prior: Prior,
     pilot: Pilot,
     joint: Columns,
-    states: Sequence[State],
-    wider: Floats,
+    placement: Placement,
 ) -> Mixture:
     """Predictors, their priors and cells, on a grid around curves."""
-    curves = pilot.curves
-    rows = _merged(family, pilot, states, wider)
+    rows = _merged(family, pilot, placement)
     priors, functions = _weight_priors(family, prior)
-    number = len(priors)
-    unit = np.eye(2 + len(priors))[:, :, None]
-    basis = make_basis(
-        rows.position, rows.items, prior.knots if prior.mixture else _KNOTS
-    )
+    knots = prior.knots if isinstance(prior, MixturePrior) else _KNOTS
+    basis = make_basis(rows.position, rows.items, knots)
     drifts = basis.centred(rows.position, rows.items, _FEW)
     along = np.column_stack([np.ones(len(basis.knots)), drifts])
-    lines = [rows.average(curve.design.line) for curve in curves]
-    lines += [spline_matrix(rows.position, basis.knots) @ along] * number
-    # designs have rows for every predictor, fastest
-    line = np.hstack(list(map(np.kron, lines, unit)))
-    means, sds = (
-        [getattr(c.design, name) for c in curves] for name in ("line_mean", "line_sd")
+    at_rows = spline_matrix(rows.position, basis.knots) @ along
+    design, predictor = _design(pilot.curves, rows, list(priors.values()), at_rows)
+    indicators = np.eye(len(predictor))
+    columns = indicators[predictor == 0], indicators[predictor == 1]
+    outputs = [
+        replace(output, matrix=output.matrix @ part)
+        for curve, part in zip(pilot.curves, columns, strict=True)
+        for output in curve.outputs
+    ]
+    at_knots = np.hstack([np.kron(along, x) for x in np.eye(len(priors))[:, :, None]])
+    coords: Labels = {"weight_knot": basis.knots, "weight_function": list(priors)}
+    matrix = at_knots @ indicators[predictor > 1]
+    outputs.append(Output("weight_coefficient", coords, matrix))
+    forms = family.weight_forms(rows.base, functions, rows.start, prior.mixture)
+    cells = _cells(family, joint, rows, forms, prior.zero)
+    return Mixture(
+        placement=placement,
+        rows=rows,
+        functions=functions,
+        designs=(design,),
+        columns=columns,
+        outputs=outputs,
+        cells=cells,
     )
-    for level, sd, drift in priors.values():
-        means.append(np.r_[level, np.zeros(drifts.shape[1])])
-        sds.append(np.r_[sd, np.resize(drift, drifts.shape[1])])
+
+
+def _design(
+    curves: Sequence[Curve],
+    rows: MergedRows,
+    priors: Sequence[_WeightPrior],
+    at_rows: Floats,
+) -> tuple[Design, Ints]:
+    """Design with rows for every predictor, fastest, and the predictor of each coefficient."""
+    number = 2 + len(priors)
+    unit = np.eye(number)[:, :, None]
+    lines = [rows.average(curve.design.line) for curve in curves]
+    lines += [at_rows] * len(priors)
+    means = [curve.design.line_mean for curve in curves]
+    sds = [curve.design.line_sd for curve in curves]
+    drifts = at_rows.shape[1] - 1
+    for prior in priors:
+        means.append(np.r_[prior.mean, np.zeros(drifts)])
+        sds.append(np.r_[prior.sd, np.resize(prior.drift, drifts)])
     # most local first: the coordinates of each are given those before it
     terms = [(k, block) for k in (1, 0) for block in curves[k].design.blocks]
     blocks = tuple(
         replace(block, design=np.kron(rows.average(block.design), unit[k]))
         for k, block in terms
     )
-    priors_of_line = np.concatenate(means), np.concatenate(sds)
-    design = Design("line", "line_term", line, *priors_of_line, blocks)
+    line = np.hstack(list(map(np.kron, lines, unit)))
+    line_prior = np.concatenate(means), np.concatenate(sds)
     widths = [x.shape[1] for x in (*(block.design for block in blocks), *lines)]
-    predictor = np.repeat([*(k for k, _ in terms), *range(2 + number)], widths)
-    indicators = np.eye(len(predictor))
-    columns = indicators[predictor == 0], indicators[predictor == 1]
-    outputs = [
-        replace(output, matrix=output.matrix @ part)
-        for curve, part in zip(curves, columns, strict=True)
-        for output in curve.outputs
-    ]
-    at_knots = np.hstack([np.kron(along, unit[k, :number]) for k in range(number)])
-    at_knots = at_knots @ indicators[predictor > 1]
-    coords = {"weight_knot": basis.knots, "weight_function": list(priors)}
-    outputs.append(Output("weight_coefficient", coords, at_knots))
-    forms = family.weight_forms(rows.base, functions, rows.start, prior.mixture)
-    cells = _cells(family, joint, rows, forms, prior.zero)
-    return Mixture(states, wider, rows, functions, (design,), columns, outputs, cells)
+    predictor = np.repeat([*(k for k, _ in terms), *range(number)], widths)
+    return Design("line", "line_term", line, *line_prior, blocks), predictor
 
 
-def _functions(z: Floats, number: int, *, narrow: bool) -> Floats:
+def _weight_functions(z: Floats, number: int, *, narrow: bool) -> Floats:
     """Functions of z that do not change mean and variance to first order: (R, F)."""
     centre = z[np.abs(z) <= _CENTRE]
     over = make_basis(centre, np.exp(-0.5 * (centre / _CENTRE_SD) ** 2), number)
@@ -318,18 +343,19 @@ def _functions(z: Floats, number: int, *, narrow: bool) -> Floats:
 
 
 def place_mixture(
-    stats: Statistics, family: Family, prior: Any, pilot: Pilot
+    stats: Statistics, family: Family, prior: Prior, pilot: Pilot
 ) -> tuple[Mixture, Laplace]:
     """The mixture around the pilot's curves and its mode, to which the grid moves with zeros."""
     # zeros pull the pilot towards 0 and widen it
-    joint = cells_of(stats, pilot.rows, "joint")
+    joint = cells_by_row(stats, pilot.rows, "joint")
     second = pilot.curves[1].outputs[0].matrix
     states = [x.state for x in pilot.laplaces]
     laplace = pilot.laplaces[1]
     at_knots = second
     for _ in range(1 + _MOVES * prior.zero):
         wider = np.minimum(_WIDENING * _sds(at_knots, laplace), _MOST_WIDENING)
-        mixture = _mixture(family, prior, pilot, joint, states, wider)
+        placement = Placement(states, wider)
+        mixture = _mixture(family, prior, pilot, joint, placement)
         # starts at the curves that place the grid, under the single family
         start = State.starting(*mixture.designs, mixture.designs[0].line_mean)
         for state, columns in zip(states, mixture.columns, strict=True):
@@ -351,8 +377,8 @@ def _sds(matrix: Floats, laplace: Laplace) -> Floats:
     *parts, line = np.split(matrix, ends, axis=1)
     total = np.square(line @ laplace.line_root).sum(axis=1)
     shifts = np.split(laplace.line_shift, ends, axis=1)[:-1]
-    known = zip(laplace.blocks, parts, shifts, laplace.state.taus, strict=True)
-    for block, part, shift, tau in known:
+    blocks = zip(laplace.blocks, parts, shifts, laplace.state.taus, strict=True)
+    for block, part, shift, tau in blocks:
         if part.any():
             sd = tau / np.sqrt(1.0 + block.precision * tau**2)
             total += np.square((part @ block.rotation - line @ shift) * sd).sum(axis=1)

@@ -3,32 +3,30 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..families.rows import RowSums
-from .laplace import Laplace, best_tau, floored, solved, summary
+from .laplace import Laplace, best_tau, floored, laplace_of, solve_scaled
 from .terms import Design, State
 
+_NONE = np.empty(0)
 _ROUNDS = 60
 _HALVINGS = 30
 
 
-@dataclass(frozen=True, eq=False)
-class Curvature:
+class Curvature(NamedTuple):
     """The log marginal at given coefficients; only the values if one is not finite."""
 
     value: Floats  # row by row
     slopes: Sequence[Floats]  # in the coefficients of each design
-    information: Sequence[
-        Floats
-    ]  # of the coefficients of each design, positive definite
-    coupling: Any = (
-        None  # information between levels that are integrated out and shared ones
-    )
+    # of the coefficients of each design, positive definite
+    information: Sequence[Floats]
+    # information between levels that are integrated out and shared coefficients
+    coupling: Floats = _NONE
 
     def length(self, steps: Sequence[Floats]) -> float:
         """Squared length of steps."""
@@ -46,7 +44,7 @@ class Target(ABC):
         """Values, slopes and information."""
 
     @abstractmethod
-    def excess(self, steps: Sequence[Floats]) -> float:
+    def relative_length(self, steps: Sequence[Floats]) -> float:
         """Length of the longest step relative to the largest allowed."""
 
     def rescaled(
@@ -67,7 +65,7 @@ class Target(ABC):
         for design, state, slope, information in zip(*parts, strict=False):
             mean, precision = state.prior(design)
             right = slope - precision * (state.coefficients - mean)
-            steps.append(solved(information + np.diag(precision), right))
+            steps.append(solve_scaled(information + np.diag(precision), right))
         return steps
 
     def log_density(self, states: Sequence[State], curvature: Curvature) -> float:
@@ -93,11 +91,11 @@ def row_curvature(data: RowSums, location: Floats, dispersion: Floats) -> RowCur
     """Slopes and information of all rows."""
     expansion = data.expansion(location, dispersion)
     expected = np.stack(data.information(location, dispersion))
-    observed = np.stack([expected[0], -expansion.by_second])
+    observed = np.stack([expected[0], -expansion.by_dispersion])
     return RowCurvature(expansion.value, np.stack(expansion.slopes), expected, observed)
 
 
-def of_coefficients(
+def coefficient_curvature(
     designs: Sequence[Floats], rows: RowCurvature
 ) -> tuple[list[Floats], list[Floats]]:
     """Slopes and floored information in each curve's coefficients, from designs at the rows."""
@@ -121,7 +119,7 @@ class CurveTarget(Target):
     def curves(self, coefficients: Sequence[Floats]) -> Floats:
         """Both curves (2, rows) at coefficients."""
         pairs = zip(self.designs, coefficients, strict=True)
-        return np.stack([design.whole @ values for design, values in pairs])
+        return np.stack([design.matrix @ values for design, values in pairs])
 
     def curvature(self, states: Sequence[State]) -> Curvature:
         """Values, slopes and information."""
@@ -132,10 +130,10 @@ class CurveTarget(Target):
         if not np.isfinite(rows.value).all():
             return Curvature(rows.value, [], [])
         return Curvature(
-            rows.value, *of_coefficients([d.whole for d in self.designs], rows)
+            rows.value, *coefficient_curvature([d.matrix for d in self.designs], rows)
         )
 
-    def excess(self, steps: Sequence[Floats]) -> float:
+    def relative_length(self, steps: Sequence[Floats]) -> float:
         """Relative step length as in `Target`."""
         # far above the data the log marginal is very flat, so returning takes many steps
         moves = np.abs(self.curves(steps)).max(axis=1)
@@ -164,7 +162,7 @@ def find_mode(
             "or noise in units that make theta astronomically large or small?"
         )
     for _ in range(_ROUNDS):
-        laplaces = _summaries(target, states, curvature)
+        laplaces = _laplaces_of(target, states, curvature)
         before = states
         scaled = target.rescaled(states, laplaces, curvature)
         states, curvature, length = _line_search(target, scaled, curvature)
@@ -178,16 +176,16 @@ def find_mode(
         if converged:
             break
     if ahead:
-        laplaces = _summaries(target, states, curvature)
+        laplaces = _laplaces_of(target, states, curvature)
     laplaces = [replace(laplace, converged=converged) for laplace in laplaces]
     return Mode(laplaces, states, curvature)
 
 
-def _summaries(
+def _laplaces_of(
     target: Target, states: Sequence[State], curvature: Curvature
 ) -> list[Laplace]:
     return list(
-        map(summary, target.designs, states, curvature.slopes, curvature.information)
+        map(laplace_of, target.designs, states, curvature.slopes, curvature.information)
     )
 
 
@@ -197,7 +195,7 @@ def _line_search(
     """The longest step, by halving, that does not lower the density, and its squared length."""
     steps = target.steps(states, curvature)
     density = target.log_density(states, curvature)
-    factor = 1.0 / max(target.excess(steps), 1.0)
+    factor = 1.0 / max(target.relative_length(steps), 1.0)
     for _ in range(_HALVINGS):
         moved = [
             replace(state, coefficients=state.coefficients + factor * step)

@@ -23,22 +23,16 @@ def project_monotone(
 ) -> Floats:
     """Project draws of a spline, (draws, k) or (draws, groups, k), that decrease anywhere.
 
-    `precision` is the metric, (k, k) or (groups, k, k), by default of the draws' own covariance.
+    `precision` is the metric, (k, k), by default that of the draws' own covariance.
     """
     draws = np.array(values, dtype=float)
     k = np.asarray(knots, dtype=float)
     if len(k) == 1 or not len(draws):
         return draws
-    derivative = _Derivative(k)
     if draws.ndim == 2:
-        return _project(draws, derivative, _metric_root(draws, precision))
+        return _project(draws, _Derivative(k), _metric_root(draws, precision))
     for group in range(draws.shape[1]):
-        metric = (
-            precision
-            if precision is None or np.ndim(precision) == 2
-            else precision[group]
-        )
-        draws[:, group] = project_monotone(draws[:, group], k, metric)
+        draws[:, group] = project_monotone(draws[:, group], k, precision)
     return draws
 
 
@@ -120,9 +114,8 @@ def _project(values: Floats, derivative: _Derivative, root: Floats) -> Floats:
             design = designs[i]
             multipliers, _ = nnls(design, -starts[i], maxiter=100 * design.shape[1])
             result[i] = values[i] + (design @ multipliers) @ root.T
-            designs[i] = design[
-                :, multipliers > 0
-            ]  # without the constraints that are not active
+            # without the constraints that are not active
+            designs[i] = design[:, multipliers > 0]
         least, place = derivative.minima(result[active])
         low = least < -_CLOSE * scale[active, None]
         normals = _dual(derivative.rows(np.nonzero(low)[1], place[low]), root)

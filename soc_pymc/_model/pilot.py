@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -12,16 +11,16 @@ from .._lib.errors import FitError
 from ..data.items import Grouping
 from ..data.statistics import NO_JOINT_CELLS, Statistics
 from ..families.family import Family
+from ..families.priors import Prior
 from ..families.rows import RowSums, Weak
 from .laplace import Laplace
 from .levels import LevelRows, Levels, LevelTarget
 from .mode import CurveTarget, find_mode
 from .rows import MOST_BINS, Rows, positions, rows_of
-from .terms import Curve, State, make_curve, slopes
+from .terms import Curve, CurveInputs, State, curve_slopes, make_curve
 
-_FEWEST_LEVELS = (
-    8  # levels from which they are integrated out; fewer are parameters like others
-)
+# levels from which they are integrated out; fewer are parameters like others
+_FEWEST_LEVELS = 8
 _FEWEST_BINS = 100  # minimum of merged bins where there are hardly any events
 _MOST_EFFECTS = 40  # most bins of a mixture, whose rows merge about as many
 
@@ -43,10 +42,10 @@ class Pilot:
         """Coefficients of both curves at the mode."""
         return [laplace.state.coefficients for laplace in self.laplaces]
 
-    def at_rows(self, coefficients: Sequence[Floats]) -> list[Floats]:
+    def curves_at(self, coefficients: Sequence[Floats]) -> list[Floats]:
         """Both curves at the rows, with the deviations of levels at the mode."""
         pairs = zip(self.curves, coefficients, strict=True)
-        values = [curve.design.whole @ x for curve, x in pairs]
+        values = [curve.design.matrix @ x for curve, x in pairs]
         if self.levels:
             rows = self.levels.rows
             split = [len(rows.terms[0].kind)]
@@ -68,28 +67,23 @@ class Pilot:
         parameters = 0.0
         for curve, laplace in zip(self.curves, self.laplaces, strict=True):
             coefficients = laplace.state.coefficients.copy()
-            parts = (
-                curve.design.blocks,
-                laplace.blocks,
-                laplace.state.taus,
-                curve.design.ends,
-            )
-            for block, known, tau, end in zip(*parts, strict=True):
+            design = curve.design
+            blocks = design.blocks, laplace.blocks, laplace.state.taus, design.ends
+            for block, block_laplace, tau, end in zip(*blocks, strict=True):
                 if block.target.startswith(target):
                     coefficients[end - block.design.shape[1] : end] = 0.0
-                    information = known.precision * tau**2
+                    information = block_laplace.precision * tau**2
                     parameters += float((information / (1.0 + information)).sum())
             without.append(coefficients)
-        totals = []
-        for pair in (self.coefficients, without):
-            location, dispersion = self.at_rows(pair)
-            totals.append(
-                float(self.data.values(location[None], dispersion[None]).sum())
-            )
-        return totals[0] - totals[1] - parameters
+        gain = self._log_marginal(self.coefficients) - self._log_marginal(without)
+        return gain - parameters
+
+    def _log_marginal(self, coefficients: Sequence[Floats]) -> float:
+        location, dispersion = self.curves_at(coefficients)
+        return float(self.data.values(location[None], dispersion[None]).sum())
 
 
-def find_pilot(stats: Statistics, family: Family, prior: Any, full: bool) -> Pilot:
+def find_pilot(stats: Statistics, family: Family, prior: Prior, full: bool) -> Pilot:
     """The mode; the coefficients of many levels are integrated out unless `full`."""
     if prior.gridded:
         zero = "" if prior.mixture else "zero=True"
@@ -97,40 +91,47 @@ def find_pilot(stats: Statistics, family: Family, prior: Any, full: bool) -> Pil
     if prior.exposure is not None:
         check_joint_cells(stats, "a term in exposure")
     labels, groupings = (stats.groups, stats.groupings) if prior.groups else ((), ())
-    rows, data = _rows(stats, family, prior)
-    integrated = max(groupings, key=lambda grouping: len(grouping.levels), default=None)
-    if (
-        full
-        or prior.gridded
-        or (integrated and len(integrated.levels) < _FEWEST_LEVELS)
-    ):
-        integrated = None
-    inputs = partial(_weak, data, stats), stats, rows, groupings, integrated
-    curves = (
-        make_curve(0, family, prior, *inputs),
-        make_curve(1, family, prior, *inputs),
-    )
+    rows, data = _rows_of_prior(stats, family, prior)
+    integrated = None
+    if not (full or prior.gridded):
+        integrated = _integrated(groupings)
+    weak = partial(_weak, data, stats)
+    inputs = CurveInputs(family, prior, stats, rows, groupings, integrated, weak)
+    curves = make_curve("mean", inputs), make_curve("variance", inputs)
     target = CurveTarget([curve.design for curve in curves], data)
     start = map(State.starting, target.designs, np.reshape(data.level(), (2, 1)))
     mode = find_mode(target, list(start))
     states = [laplace.state for laplace in mode.laplaces]
-    of_levels = None
+    deviations = None
     if integrated:
         level_rows = LevelRows.of(curves, rows.group)
-        deviations = np.zeros((level_rows.number, len(level_rows.kind)))
-        levels_state = State(deviations, tuple((0.5 * level_rows.scales).tolist()))
         target = LevelTarget(target.designs, data, level_rows)
         # only its slopes count
-        states = find_mode(target, [*states, levels_state], enough=0.1).states
-        of_levels = states[-1].coefficients
+        states = find_mode(target, [*states, level_rows.start], enough=0.1).states
+        deviations = states[-1].coefficients
     # the mode's slope gives the spread of theta by the scores in a bin
-    slope = slopes(curves[0], states[0].coefficients, of_levels, groupings, rows.group)
+    location = states[0].coefficients
+    slope = curve_slopes(curves[0], location, deviations, groupings, rows.group)
     spread = slope**2 * positions(curves[0].axis, rows)[1]
     data = data.with_spread(np.minimum(spread, data.most_spread))
     target = replace(target, data=data)
     mode = find_mode(target, states, ahead=bool(integrated))
     levels = target.levels(mode) if isinstance(target, LevelTarget) else None
-    return Pilot(curves, mode.laplaces, rows, data, labels, groupings, levels)
+    return Pilot(
+        curves=curves,
+        laplaces=mode.laplaces,
+        rows=rows,
+        data=data,
+        labels=labels,
+        groupings=groupings,
+        levels=levels,
+    )
+
+
+def _integrated(groupings: Sequence[Grouping]) -> Grouping | None:
+    """The grouping whose levels are integrated out: that with the most, if these are many."""
+    largest = max(groupings, key=lambda grouping: len(grouping.levels), default=None)
+    return largest if largest and len(largest.levels) >= _FEWEST_LEVELS else None
 
 
 def _weak(
@@ -143,7 +144,9 @@ def _weak(
     return mean, variance
 
 
-def _rows(stats: Statistics, family: Family, prior: Any) -> tuple[Rows, RowSums]:
+def _rows_of_prior(
+    stats: Statistics, family: Family, prior: Prior
+) -> tuple[Rows, RowSums]:
     """Rows of the likelihood, fewer where there are few events or many classes."""
     terms = prior.groups and bool(stats.groups), prior.exposure is not None, prior.atoms
     most_bins = max(_FEWEST_BINS, int(family.rows.events(_totals(stats))))

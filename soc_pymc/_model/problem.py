@@ -1,11 +1,13 @@
 """Building of the model's parts from a prior and statistics."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 from .._lib.arguments import A
 from .._lib.arrays import Floats
@@ -15,11 +17,11 @@ from ..data.statistics import STATISTICS, Statistics
 from ..families import FAMILIES, family_of_kind
 from ..families.family import Family
 from ..families.priors import Prior
-from .coordinates import Coefficients, Coordinates, Space
+from .coordinates import Coefficients, Coordinates, Parameters, Space
 from .mixture_grid import Mixture, place_mixture
 from .pilot import Pilot, find_pilot
 from .rows import rows_of
-from .terms import Curve, LevelTerms
+from .terms import Labels
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -32,14 +34,25 @@ class Problem:
     family: Family
     pilot: Pilot
     coordinates: Coordinates
-    observed: str  # name of the observed variable
-    totals: Floats  # its values, by row of the likelihood
-    mixture: Mixture | None
-    data: Any  # of the likelihood's rows: `RowSums` or `MixtureCells`
+    totals: Floats  # values of the observed variable, by row of the likelihood
     score: Floats  # at the centre of each of these rows
-    predictors: tuple[str, ...]  # inputs of the likelihood, by row
-    no_minibatches: str  # reason why they are not possible, if so
+    mixture: Mixture | None = None
     extended: "pm.Model | None" = None  # the model in PyMC with terms that a user added
+
+    @property
+    def observed(self) -> str:
+        """Name of the observed variable."""
+        return self.family.outcome.observed
+
+    @property
+    def no_minibatches(self) -> str:
+        """Reason why bins cannot be taken in minibatches; empty if they can."""
+        if self.mixture:
+            merged = "a mixture, or with zero=True, where bins are merged"
+            return f"VI(batch=) does not apply to {merged}: leave it out"
+        if self.pilot.levels:
+            return "groups cannot be fitted in minibatches: leave VI(batch=) out"
+        return ""
 
     @cached_property
     def model(self) -> "pm.Model":
@@ -63,10 +76,10 @@ def model(stats: Statistics, prior: Prior | None = None) -> "pm.Model":
 
     Parameters
     ----------
-    stats
+    stats : Statistics
         Sufficient statistics of the items; for mixtures with joint cells.
-    prior
-        The prior's configuration; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
+    prior : Gamma, Normal, Beta, a mixture of them or None
+        The prior of theta; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
         ``soc.Beta()`` for successes.
 
     Returns
@@ -96,7 +109,7 @@ def model(stats: Statistics, prior: Prior | None = None) -> "pm.Model":
     return build(stats, prior or family_of_kind(stats.kind).prior(), full=True).model
 
 
-def check_prior(prior: Any, stats: Statistics) -> None:
+def check_prior(prior: Prior, stats: Statistics) -> None:
     """Refuse a prior that is not for these statistics."""
     singles = ", ".join(f"soc.{name}(...)" for name in FAMILIES)
     A(Prior, f"{singles}, or a mixture of one of them")(prior, "prior")
@@ -123,20 +136,8 @@ def build(stats: Statistics, prior: Prior, *, full: bool = False) -> Problem:
     )
     mean = pilot.curves[0]
     score = mean.axis.inverse(mean.position)
-    return Problem(
-        family,
-        pilot,
-        Coordinates(parts, _labels(pilot, parts, score, ["level", "slope"])),
-        family.outcome.observed,
-        pilot.data.total,
-        None,
-        pilot.data,
-        score,
-        tuple(f"bin_{curve.variable}" for curve in pilot.curves),
-        "groups cannot be fitted in minibatches: leave VI(batch=) out"
-        if pilot.levels
-        else "",
-    )
+    coordinates = Coordinates(parts, _labels(pilot, parts, score, ["level", "slope"]))
+    return Problem(family, pilot, coordinates, pilot.data.total, score)
 
 
 def _mixture_problem(
@@ -144,29 +145,24 @@ def _mixture_problem(
 ) -> Problem:
     """The problem of a mixture, or of a prior with a share of zeros."""
     mixture, laplace = place_mixture(stats, family, prior, pilot)
-    parts = (Coefficients.of(mixture.designs[0], laplace, mixture.outputs),)
+    design = mixture.designs[0]
+    parts = (Coefficients.of(design, laplace, mixture.outputs),)
     score = mixture.rows.score
-    line_terms = list(range(parts[0].design.line.shape[1]))
-    merged = "a mixture, or with zero=True, where bins are merged"
-    return Problem(
-        family,
-        pilot,
-        Coordinates(parts, _labels(pilot, parts, score, line_terms)),
-        family.outcome.observed,
-        np.bincount(mixture.rows.of, stats.data["sum_y"].to_numpy()[pilot.rows.bin]),
-        mixture,
-        mixture.cells,
-        score,
-        ("bin_predictor",),
-        f"VI(batch=) does not apply to {merged}: leave it out",
-    )
+    terms = range(design.line.shape[1])
+    coordinates = Coordinates(parts, _labels(pilot, parts, score, terms))
+    sums = stats.data["sum_y"].to_numpy()[pilot.rows.bin]
+    totals = np.bincount(mixture.rows.code, sums)
+    return Problem(family, pilot, coordinates, totals, score, mixture)
 
 
 def _labels(
-    pilot: Pilot, parts: tuple[Coefficients, ...], score: Floats, line: list[Any]
-) -> dict[str, Any]:
+    pilot: Pilot,
+    parts: tuple[Coefficients, ...],
+    score: Floats,
+    line: Sequence[str | int],
+) -> Labels:
     """Labels of all dims."""
-    labels: dict[str, Any] = {"bin": score}
+    labels: dict[str, Sequence[str | int] | NDArray[Any]] = {"bin": score}
     labels |= {grouping.name: list(grouping.levels) for grouping in pilot.groupings}
     for part in parts:
         labels |= {
@@ -187,14 +183,16 @@ def mixture_data(problem: Problem) -> xr.Dataset:
     coords = problem.coordinates.labels
     pilot = {
         f"pilot_{output.name}": (output.dims, output.values(state.coefficients))
-        for curve, state in zip(problem.pilot.curves, mixture.states, strict=True)
+        for curve, state in zip(
+            problem.pilot.curves, mixture.placement.states, strict=True
+        )
         for output in curve.outputs
     }
     dims = {"weight_function", *(dim for dims, _ in pilot.values() for dim in dims)}
     return xr.Dataset(
         {
             **pilot,
-            "grid_raise": ("variance_knot", mixture.wider),
+            "grid_raise": ("variance_knot", mixture.placement.wider),
             "component_z": ("component", family.component_grid),
             "component_function": (("component", "weight_function"), mixture.functions),
         },
@@ -204,67 +202,44 @@ def mixture_data(problem: Problem) -> xr.Dataset:
 
 # --- the prior ------------------------------------------------------------------------------------
 
-_Drawn = dict[str, tuple[tuple[str, ...], Floats]]  # dims and values by name
-
 
 def prior_draws(built: Problem, draws: int, rng: np.random.Generator) -> xr.Dataset:
     """The prior of the variables that `fit` draws from the posterior, (1, draws, ...)."""
-    drawn: _Drawn = {}
-    for part in built.coordinates.parts:
-        drawn |= _of_coefficients(part, draws, rng)
+    coordinates = built.coordinates
+    parameters: Parameters = {}
+    for part in coordinates.parts:
+        for scale, term in zip(part.scales, part.terms, strict=True):
+            tau = np.abs(rng.normal(0.0, scale.prior, draws))
+            # drawn before the rotation, which the outcomes define: curves do not depend on them
+            coefficients = tau[:, None] * rng.normal(size=(draws, term.size))
+            parameters[scale.name] = np.log(tau)
+            parameters[term.name] = coefficients @ term.laplace.rotation
+        design = part.design
+        size = draws, part.line.size
+        parameters[design.name] = rng.normal(design.line_mean, design.line_sd, size)
+    variables = coordinates.variables_of(parameters)
+    dims = dict(coordinates.dims)
     for curve in built.pilot.curves:
-        if curve.levels:
-            drawn |= _of_levels(curve, curve.levels, drawn[curve.variable][1], rng)
+        if deviating := curve.levels:
+            levels = deviating.grouping.name
+            taus = np.abs(
+                rng.normal(0.0, deviating.scales, (draws, len(deviating.scales)))
+            )
+            noise = rng.normal(
+                size=(draws, len(deviating.grouping.levels), len(deviating.kind))
+            )
+            deviations = (taus[:, None, deviating.kind] * noise) @ deviating.values.T
+            for name, tau in zip(deviating.names, taus.T, strict=True):
+                variables[f"{name}_sd"] = tau
+            name = f"{curve.variable}_of_{levels}"
+            variables[name] = variables[curve.variable][:, None] + deviations
+            dims[name] = levels, f"{curve.name}_knot"
     prior = xr.Dataset(
-        {x: (("chain", "draw", *dims), v[None]) for x, (dims, v) in drawn.items()}
+        {x: (("chain", "draw", *dims[x]), v[None]) for x, v in variables.items()}
     )
-    labels = built.coordinates.labels
-    coords = {dim: np.asarray(labels.get(str(dim), ())) for dim in prior.dims}
-    coords |= {"chain": np.zeros(1, dtype=int), "draw": np.arange(draws)}
-    return prior.assign_coords(
-        {dim: labels for dim, labels in coords.items() if len(labels)}
-    )
-
-
-def _of_coefficients(
-    part: Coefficients, draws: int, rng: np.random.Generator
-) -> _Drawn:
-    """Scales, coefficients and their outputs."""
-    drawn: _Drawn = {}
-    coefficients = []
-    for block, laplace in zip(part.design.blocks, part.laplace.blocks, strict=True):
-        scale = np.abs(rng.normal(0.0, block.scale, draws))
-        # drawn before the rotation, which the outcomes define, so that curves do not depend on them
-        values = scale[:, None] * rng.normal(size=(draws, block.design.shape[1]))
-        coefficients.append(values)
-        drawn[f"{block.name}_sd"] = (), scale
-        drawn[block.name] = (block.dim,), values @ laplace.rotation
-    mean = part.design.line_mean
-    sd = part.design.line_sd
-    coefficients.append(rng.normal(mean, sd, (draws, len(mean))))
-    drawn[part.design.name] = (part.design.dim,), coefficients[-1]
-    for output in part.outputs:
-        drawn[output.name] = output.dims, output.values(np.hstack(coefficients))
-    return drawn
-
-
-def _of_levels(
-    curve: Curve, term: LevelTerms, shared: Floats, rng: np.random.Generator
-) -> _Drawn:
-    """Scales and curves of the levels that are integrated out of the likelihood."""
-    draws = len(shared)
-    grouping = term.grouping
-    scale = np.abs(rng.normal(0.0, term.scales, (draws, len(term.scales))))
-    drawn: _Drawn = {
-        f"{name}_sd": ((), scale[:, k]) for k, name in enumerate(term.names)
-    }
-    noise = rng.normal(size=(draws, len(grouping.levels), len(term.kind)))
-    values = shared[:, None] + (scale[:, None, term.kind] * noise) @ term.values.T
-    drawn[f"{curve.variable}_of_{grouping.name}"] = (
-        (grouping.name, f"{curve.name}_knot"),
-        values,
-    )
-    return drawn
+    labels = coordinates.labels
+    coords = {dim: labels[dim] for dim in map(str, prior.dims) if dim in labels}
+    return prior.assign_coords({**coords, "chain": [0], "draw": np.arange(draws)})
 
 
 def extended(built: Problem, model: "pm.Model") -> Problem:

@@ -5,19 +5,20 @@ change the model: of a variable's inputs, only those of its prior affect its den
 two before its random generator its coordinates.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
+from numpy.typing import NDArray
 
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..families.rows import RowSums
 from .coordinates import Coefficients, PenalisedCoefficients
-from .internals import MixtureLogMarginal, Transform, gufunc_signature
+from .internals import MixtureLogMarginal, Transform, Variable, gufunc_signature
 from .laplace import ROOT2, half_normal_scale
 from .mixture_cells import BEYOND, WITHIN_BOUNDS, MixtureCells
 
@@ -38,11 +39,11 @@ class ScaleTransform(Transform):
     ndim_supp = 0
 
     @staticmethod
-    def _constants(*inputs: Any) -> Sequence[Any]:
+    def _constants(*inputs: Variable) -> Sequence[Variable]:
         *_, scale, shape, _ = inputs
         return scale, *(shape[i] for i in range(4))
 
-    def backward(self, value: Any, *inputs: Any) -> Any:
+    def backward(self, value: Variable, *inputs: Variable) -> Variable:
         """Tau at v."""
         scale, a, b, e, d = self._constants(*inputs)
         # tau stays above 1e-50 scale, where gradients in z/tau are still accurate; the density
@@ -50,7 +51,7 @@ class ScaleTransform(Transform):
         q = pt.maximum(a + b * pt.sinh(d * (pt.arcsinh(value) + e)), -15.0)
         return half_normal_scale(q, scale, pt, pt)
 
-    def forward(self, value: Any, *inputs: Any) -> Any:
+    def forward(self, value: Variable, *inputs: Variable) -> Variable:
         """V at tau."""
         scale, a, b, e, d = self._constants(*inputs)
         x = value / (scale * ROOT2)
@@ -59,7 +60,7 @@ class ScaleTransform(Transform):
         q = pt.switch(pt.lt(x, _MEDIAN), low, high)
         return pt.sinh(pt.arcsinh((q - a) / b) / d - e)
 
-    def log_jac_det(self, value: Any, *inputs: Any) -> Any:
+    def log_jac_det(self, value: Variable, *inputs: Variable) -> Variable:
         """Log d tau / d v: dtau/dq is the ratio of the normal to the half-normal density."""
         scale, a, b, e, d = self._constants(*inputs)
         inner = d * (pt.arcsinh(value) + e)
@@ -76,19 +77,19 @@ class AffineTransform(Transform):
     name = "informed"
     ndim_supp = 1
 
-    def backward(self, value: Any, *inputs: Any) -> Any:
+    def backward(self, value: Variable, *inputs: Variable) -> Variable:
         """Coefficients at w."""
         *_, centre, root, _ = inputs
         return centre + (root * value if root.ndim == 1 else pt.dot(root, value))
 
-    def forward(self, value: Any, *inputs: Any) -> Any:
+    def forward(self, value: Variable, *inputs: Variable) -> Variable:
         """W at coefficients."""
         *_, centre, root, _ = inputs
         if root.ndim == 1:
             return (value - centre) / root
         return pt.linalg.solve_triangular(root, value - centre, lower=False)
 
-    def log_jac_det(self, value: Any, *inputs: Any) -> Any:
+    def log_jac_det(self, value: Variable, *inputs: Variable) -> Variable:
         """Log determinant of the root."""
         *_, root, _ = inputs
         return pt.log(root if root.ndim == 1 else pt.diagonal(root)).sum()
@@ -98,19 +99,23 @@ class AffineTransform(Transform):
 
 
 def _variable(
-    name: str, law: Any, transform: Transform, *inputs: Any, dims: Any = None
-) -> Any:
+    name: str,
+    law: type[pm.Distribution],
+    transform: Transform,
+    *inputs: Variable,
+    dims: str | tuple[str, ...] | None = None,
+) -> Variable:
     """A variable with a law's prior, given its parameters, then those of the coordinates."""
 
-    def logp(value: Any, *inputs: Any) -> Any:
+    def logp(value: Variable, *inputs: Variable) -> Variable:
         density = pm.logp(law.dist(*inputs[:-2]), value)
         return density.sum(axis=-1) if transform.ndim_supp else density
 
-    def dist(*inputs: Any) -> Any:
+    def dist(*inputs: Variable) -> Variable:
         *parameters, centre, _, size = inputs
         return law.dist(*parameters, size=centre.shape if transform.ndim_supp else size)
 
-    def mode(variable: Any, size: Any, *inputs: Any) -> Any:
+    def mode(variable: Variable, size: Variable, *inputs: Variable) -> Variable:
         return transform.backward(pt.zeros_like(inputs[-2]), *inputs, None)
 
     return pm.CustomDist(
@@ -126,26 +131,26 @@ def _variable(
     )
 
 
-def _data(part: Coefficients) -> dict[str, Any]:
+def _data(part: Coefficients) -> dict[str, Variable]:
     """All constants of a part as data of the model, so that compiled code can be reused."""
-    known = part.design.dim
+    labelled = (part.design.dim,)
     return {
-        name: pm.Data(name, value, dims=dims if dims == (known,) else None)
+        name: pm.Data(name, value, dims=dims if dims == labelled else None)
         for name, (dims, value) in part.constants.items()
     }
 
 
-def _scale(name: str, data: Mapping[str, Any]) -> Any:
+def _scale(name: str, data: Mapping[str, Variable]) -> Variable:
     """A scale tau ~ half-normal."""
     scale = data[f"{name}_prior_scale"]
     shape = data[f"{name}_shape"]
     return _variable(name, pm.HalfNormal, ScaleTransform(), scale, scale, shape)
 
 
-def _coefficients(part: Coefficients) -> Any:
+def _coefficients(part: Coefficients) -> Variable:
     """Add variables of coefficients and their outputs; returns their values at the rows."""
     data = _data(part)
-    variables: list[Any] = []
+    variables: list[Variable] = []
     for scale, term, block in zip(
         part.scales, part.terms, part.design.blocks, strict=True
     ):
@@ -163,10 +168,10 @@ def _coefficients(part: Coefficients) -> Any:
 def _term(
     term: PenalisedCoefficients,
     dim: str,
-    tau: Any,
-    before: Sequence[Any],
-    data: Mapping[str, Any],
-) -> Any:
+    tau: Variable,
+    before: Sequence[Variable],
+    data: Mapping[str, Variable],
+) -> Variable:
     """Rotated coefficients of a term, as in `PenalisedCoefficients.at`."""
     pull = data[f"{term.name}_pull"]
     precision = data[f"{term.name}_precision"]
@@ -177,7 +182,9 @@ def _term(
     return _variable(term.name, pm.Normal, AffineTransform(), *inputs, dims=dim)
 
 
-def _line(part: Coefficients, before: Any, data: Mapping[str, Any]) -> Any:
+def _line(
+    part: Coefficients, before: Variable, data: Mapping[str, Variable]
+) -> Variable:
     """The line's coefficients, as in `LineCoefficients.at`."""
     name = part.line.name
     prior = data[f"{name}_prior_mean"], data[f"{name}_prior_sd"]
@@ -189,12 +196,12 @@ def _line(part: Coefficients, before: Any, data: Mapping[str, Any]) -> Any:
 # --- the observed variable: its data are inputs, as PyMC never releases a distribution's functions
 
 
-def shared(arrays: Any) -> tuple[Any, ...]:
+def shared(arrays: Iterable[NDArray[np.generic]]) -> tuple[Variable, ...]:
     """Arrays as shared variables, so that compiled code can be reused with other data."""
     return tuple(pytensor.shared(a, shape=(None,) * a.ndim) for a in arrays)
 
 
-def observe_curves(name: str, curves: Mapping[str, Any], data: RowSums) -> None:
+def observe_curves(name: str, curves: Mapping[str, Variable], data: RowSums) -> None:
     """Add the observed variable of a single family, given both curves at the rows."""
     cells = data.cells()
     sums = type(data)
@@ -215,13 +222,13 @@ def observe_curves(name: str, curves: Mapping[str, Any], data: RowSums) -> None:
 
 
 def observe_mixture(
-    name: str, predictors: Any, cells: MixtureCells, sums: Floats
+    name: str, predictors: Variable, cells: MixtureCells, sums: Floats
 ) -> None:
     """Add the observed variable of a mixture given the predictors (rows, J)."""
     core = [x.ndim for x in cells.arrays]
     family = cells.forms.family.name
 
-    def logp(_: Any, predictors: Any, *arrays: Any) -> Any:
+    def logp(_: Variable, predictors: Variable, *arrays: Variable) -> Variable:
         # without the leading dimensions of length 1 that PyMC adds
         inputs = (
             x[(0,) * (x.ndim - number)] for x, number in zip(arrays, core, strict=True)
@@ -251,11 +258,13 @@ def pymc_model(problem: "Problem") -> pm.Model:
         values = [_coefficients(part) for part in problem.coordinates.parts]
         if problem.mixture:
             predictors = values[0].reshape((len(problem.score), -1))
-            predictors = pm.Deterministic(problem.predictors[0], predictors)
-            observe_mixture(problem.observed, predictors, problem.data, problem.totals)
+            predictors = pm.Deterministic("bin_predictor", predictors)
+            cells = problem.mixture.cells
+            observe_mixture(problem.observed, predictors, cells, problem.totals)
         else:
-            curves = dict(zip(problem.predictors, values, strict=True))
-            observe_curves(problem.observed, curves, problem.data)
+            names = (f"bin_{curve}" for curve in problem.family.curve_names)
+            curves = dict(zip(names, values, strict=True))
+            observe_curves(problem.observed, curves, problem.pilot.data)
     return model
 
 

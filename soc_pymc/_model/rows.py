@@ -15,7 +15,7 @@ from ..data.binning import stand_out
 from ..data.statistics import Statistics
 from ..families.family import Family
 from ..families.rows import Columns, RowSums, pooled
-from ..families.scales import RANK, SCALES, ZERO_EXPOSURE, Scale
+from ..families.scales import RANK, SCALES, ZERO_EXPOSURE
 from .splines import Axis
 
 CLASS = 3  # sizes have 16 cells per octave, and 2^3 cells make a class
@@ -35,9 +35,8 @@ class Keys:
 
     grouped: bool
     size_cell: str  # column of cells with an item's size; empty without classes
-    place_of: (
-        Ints  # place of every bin of the statistics; a place may have several bins
-    )
+    # place of every bin of the statistics; a place may have several bins
+    place_of: Ints
     atom_cells: Ints  # of sizes that many items share, each a class of its own
 
     def places(self, table: Columns) -> Ints:
@@ -82,15 +81,14 @@ class Rows:
     items: Floats  # of every bin of the statistics, 0 in atoms
     # over the items of the row's group and bins: `n`, and sums of positions of every scale kept
     sums: Mapping[str, Floats]
-    rank: (
-        Floats  # share of all items, without atoms, below the middle of the row's bins
-    )
+    # share of all items, without atoms, below the middle of the row's bins
+    rank: Floats
     rank_width: Floats  # and within them
     log_size: Floats  # mean log exposure (log noise sd) of its items; 0 without classes
     size_atoms: Floats  # exposures (noise sds) that many items share
 
     @property
-    def beside(self) -> Floats:
+    def outside_atoms(self) -> Floats:
         """Items of each row outside the atoms (or in these alone), which place the knots."""
         beside = np.where(self.atom > 0, 0.0, self.n)
         return beside if beside.any() else self.n
@@ -110,12 +108,12 @@ def rows_of(
         most_bins = MOST_BINS if by_size or grouped else stats.bins
     at_atoms = stats.atom_bins if atoms else np.empty(0, dtype=np.int64)
     place_of = _places(stats, most_bins, at_atoms)
-    size_cell = family.rows.size_cell if by_size else ""
+    size_cell = family.outcome.size_cell if by_size else ""
     no_cells = np.empty(0, dtype=np.int64)
     keys = Keys(grouped, size_cell, place_of, no_cells)
     rows = _rows(stats, family, keys, at_atoms)
-    names = ("joint",) if by_size else ("part", *family.rows.margins)
-    cells = {name: cells_of(stats, rows, name) for name in names}
+    names = ("joint",) if by_size else ("part", *family.outcome.margins)
+    cells = {name: cells_by_row(stats, rows, name) for name in names}
     if place_of[-1] + 1 < stats.bins:  # bins are merged
         cells |= {name: pooled(cells[name]) for name in names if name != "part"}
     return rows, family.rows.of(len(rows.n), cells)
@@ -185,12 +183,12 @@ def _common_sizes(cell: Ints, log_size: Floats, n: Floats) -> pd.DataFrame:
 def sizes_vary(stats: Statistics, family: Family) -> bool:
     """Return True if items that say something of theta have sizes of several classes."""
     table = stats.table("joint")
-    cell = table[family.rows.size_cell]
+    cell = table[family.outcome.size_cell]
     informative = (table["n"] > 0) & (cell != ZERO_EXPOSURE)
     return bool(np.ptp(cell[informative] >> CLASS))
 
 
-def cells_of(stats: Statistics, rows: Rows, name: str) -> Columns:
+def cells_by_row(stats: Statistics, rows: Rows, name: str) -> Columns:
     """A table of cells with a column ``row``: joint cells, or any if rows have no classes."""
     table = rows.keys.table(stats, name)
     return {
@@ -201,9 +199,8 @@ def cells_of(stats: Statistics, rows: Rows, name: str) -> Columns:
 
 def _places(stats: Statistics, most_bins: int, at_atoms: Ints) -> Ints:
     """Number of each bin's row along the scores: neighbours are in one, but atoms stay alone."""
-    width = (
-        1 << (-(-stats.bins // most_bins) - 1).bit_length()
-    )  # at most `most_bins` bins
+    # at most `most_bins` bins
+    width = 1 << (-(-stats.bins // most_bins) - 1).bit_length()
     starts = np.arange(stats.bins) % width == 0
     starts[at_atoms] = True
     starts[at_atoms[at_atoms + 1 < stats.bins] + 1] = True
@@ -214,13 +211,5 @@ def positions(axis: Axis, rows: Rows) -> tuple[Floats, Floats]:
     """Mean and variance of the positions on the axis of the items of each row's bins."""
     if axis.scale == RANK:
         return rows.rank, rows.rank_width**2 / 12.0
-    mean = rows.sums[axis.local.sums[0]] / rows.sums["n"]
-    return mean, np.nan_to_num(scale_variances(axis.local, rows))
-
-
-def scale_variances(scale: Scale, rows: Rows) -> Floats:
-    """Variance on a scale of the items of each row's bins; NaN if a score has no position."""
-    mean, square = (rows.sums[name] / rows.sums["n"] for name in scale.sums)
-    variance = square - mean**2
-    # a variance below the rounding of the sums is 0
-    return np.where(variance <= 1e-12 * square, 0.0, variance)
+    mean, variance = axis.local.moments(rows.sums)
+    return mean, np.nan_to_num(variance)

@@ -6,13 +6,12 @@ whose null space is the straight lines.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.interpolate import CubicSpline
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, middle_shares
 from ..families.scales import LINEAR, SCALES, Scale
 
 
@@ -20,9 +19,8 @@ from ..families.scales import LINEAR, SCALES, Scale
 class Axis:
     """The axis of one curve: a monotone map from scores to positions `u` of the spline."""
 
-    scale: (
-        str  # of `SCALES`, or "rank": u is the fraction of items with a smaller score
-    )
+    # of `SCALES`, or "rank": u is the fraction of items with a smaller score
+    scale: str
     score: tuple[float, ...] = ()  # only for "rank": increasing scores
     fraction: tuple[float, ...] = ()  # and their fractions, linear between the scores
 
@@ -45,11 +43,6 @@ class Axis:
         return np.interp(u, self.fraction, self.score)
 
 
-def knots_in(tree: Any, dim: str) -> Floats:
-    """Positions of the knots of a dim of a fit's `DataTree`."""
-    return np.asarray(tree["posterior"].coords[dim].to_numpy())
-
-
 def place_knots(position: ArrayLike, weight: ArrayLike, number: int) -> Floats:
     """Return up to `number` distinct knots at weighted quantiles of `position`, ends included."""
     u = np.asarray(position, dtype=float)
@@ -60,7 +53,7 @@ def place_knots(position: ArrayLike, weight: ArrayLike, number: int) -> Floats:
     distinct = _apart(np.unique(u))
     if len(distinct) <= number:
         return distinct
-    middle = (np.cumsum(w) - 0.5 * w) / w.sum()
+    middle = middle_shares(w)
     share = np.linspace(0.0, 1.0, number)
     knots = np.interp(share * (middle[-1] - middle[0]) + middle[0], middle, u)
     return _apart(knots)
@@ -106,14 +99,17 @@ class Basis:
     # falls with the curve's roughness
     wiggle: Floats
 
+    def sd(self, position: Floats, weight: Floats) -> float:
+        """Weighted standard deviation of positions about the centre."""
+        square = np.average((position - self.centre) ** 2, weights=weight)
+        return float(np.sqrt(square))
+
     def centred(
         self, position: Floats, weight: Floats, wiggles: int | None = None
     ) -> Floats:
         """Line and wiggly functions at the knots, whose weighted average at positions is 0."""
-        sd = np.sqrt(np.average((position - self.centre) ** 2, weights=weight))
-        functions = np.column_stack(
-            [self.line[:, 1:] / max(sd, 1e-300), self.wiggle[:, :wiggles]]
-        )
+        slope = self.line[:, 1:] / max(self.sd(position, weight), 1e-300)
+        functions = np.column_stack([slope, self.wiggle[:, :wiggles]])
         at_rows = spline_matrix(position, self.knots)
         return np.asarray(
             functions - np.average(at_rows @ functions, axis=0, weights=weight)

@@ -19,13 +19,15 @@ from .._lib.errors import FitError
 from ..data.items import Grouping
 from ..data.statistics import Statistics
 from ..families.family import Family
-from ..families.priors import Spline
+from ..families.priors import Prior, Spline
 from ..families.rows import Weak
 from ..families.scales import LOG, LOGIT, RANK, SCALES
 from .rows import Rows, positions
 from .splines import Axis, Basis, make_basis, spline_matrix
 
 CURVES = ("mean", "variance")
+type Labels = Mapping[str, Sequence[str | int] | NDArray[Any]]
+"""Labels by dim."""
 _UNITS = (LOG.name, LOGIT.name)  # a slope is per unit on these scales, per sd on others
 # draws of both curves of levels that are integrated out, at the peak
 _DRAWS = 1000
@@ -60,26 +62,26 @@ class Design:
     blocks: tuple[Block, ...]
 
     @cached_property
-    def whole(self) -> Floats:
+    def matrix(self) -> Floats:
         """All functions at the rows: those of the blocks in order, then the line's."""
         return np.column_stack([*(block.design for block in self.blocks), self.line])
 
     @property
     def ends(self) -> NDArray[np.intp]:
-        """Column of `whole` at which each block ends."""
+        """Column of `matrix` at which each block ends."""
         return np.cumsum(
             [block.design.shape[1] for block in self.blocks], dtype=np.intp
         )
 
     @property
     def line_columns(self) -> slice:
-        """Columns of `whole` that are the line's."""
-        return slice(self.whole.shape[1] - self.line.shape[1], None)
+        """Columns of `matrix` that are the line's."""
+        return slice(self.matrix.shape[1] - self.line.shape[1], None)
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Coefficients in the order of `Design.whole`, and the blocks' smoothing scales."""
+    """Coefficients in the order of `Design.matrix`, and the blocks' smoothing scales."""
 
     coefficients: Floats
     taus: tuple[float, ...]
@@ -94,9 +96,9 @@ class State:
         return mean, np.concatenate([*precision, design.line_sd**-2])
 
     @staticmethod
-    def starting(design: Design, line: Any) -> "State":
+    def starting(design: Design, line: Floats) -> "State":
         """The line with these coefficients, with arbitrary taus, which the first step replaces."""
-        coefficients = np.zeros(design.whole.shape[1])
+        coefficients = np.zeros(design.matrix.shape[1])
         coefficients[design.line_columns][: len(line)] = line
         return State(coefficients, tuple(0.5 * block.scale for block in design.blocks))
 
@@ -105,10 +107,9 @@ class Points(NamedTuple):
     """Where terms have values beside the rows."""
 
     ending: str  # of the output's name
-    coords: Mapping[
-        str, Any
-    ]  # labels by dim; levels of groups have a second one, the knots
-    to_rows: Any  # matrix (rows, points) from values here to those at the rows
+    coords: Labels  # levels of groups have a second dim, the knots
+    # matrix (rows, points) from values here to those at the rows
+    to_rows: Floats | sparse.csr_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +142,7 @@ class Curve:
     @cached_property
     def outputs(self) -> list["Output"]:
         """The curve at its knots, those of levels, and what other terms add."""
-        columns = self.design.whole.shape[1]
+        columns = self.design.matrix.shape[1]
         shared = np.zeros((len(self.basis.knots), columns))
         shared[:, self.design.line_columns] = self.basis.line
         matrices = {"curve": shared}
@@ -159,7 +160,7 @@ class Curve:
         return outputs
 
     @property
-    def row_matrices(self) -> dict[str, Any]:
+    def row_matrices(self) -> dict[str, sparse.csr_array]:
         """Sparse matrices by output, whose products with the outputs add up to the rows' curve."""
         # curves of levels include the shared one
         weights = {
@@ -179,7 +180,7 @@ class Output:
     """A quantity that is linear in the coefficients of a design."""
 
     name: str
-    coords: Mapping[str, Any]  # labels by dim
+    coords: Labels
     matrix: Floats  # (size, coefficients)
 
     @property
@@ -227,58 +228,82 @@ def axis_of(spline: Spline, stats: Statistics, items: Floats) -> Axis:
     return Axis(RANK, tuple(score[rising].tolist()), tuple(fraction[rising].tolist()))
 
 
-def make_curve(
-    k: int,
-    family: Family,
-    prior: Any,
-    weak: Callable[[str, float], tuple[Weak, Weak]],
-    stats: Statistics,
-    rows: Rows,
-    groupings: Sequence[Grouping],
-    integrated: Grouping | None,
-) -> Curve:
-    """The k-th curve; `weak` gives default priors of both on a scale of scores at a centre."""
-    name = CURVES[k]
-    variable = family.curves[k]
-    spline = (prior.mean, prior.variance)[k]
-    axis = axis_of(spline, stats, rows.items)
-    u, _ = positions(axis, rows)
-    basis = make_basis(u, rows.beside, spline.knots)
-    inside = u[rows.beside > 0]  # far outside, the line would be a guess
-    u = np.where(rows.atom > 0, np.clip(u, inside.min(), inside.max()), u)
-    weak_priors = weak(axis.scale, basis.centre)
-    default = weak_priors[k]
-    spread = float(np.sqrt(np.average((u - basis.centre) ** 2, weights=rows.beside)))
-    per = 1.0 if axis.scale in _UNITS or spread == 0 else spread
-    of_slope = spread if spline.slope is None and k == 1 and spread > 0 else per
-    shared = spline_matrix(u, basis.knots)
+class CurveInputs(NamedTuple):
+    """What both curves are made of."""
+
+    family: Family
+    prior: Prior
+    stats: Statistics
+    rows: Rows
+    groupings: Sequence[Grouping]
+    integrated: Grouping | None  # the one whose levels are integrated out
+    # default priors of both curves on a scale of scores at a centre
+    weak: Callable[[str, float], tuple[Weak, Weak]]
+
+
+def make_curve(name: str, inputs: CurveInputs) -> Curve:
+    """The curve of this name."""
+    prior = inputs.prior
+    rows = inputs.rows
+    place = CURVES.index(name)
+    variable = inputs.family.curve_names[place]
+    spline = (prior.mean, prior.variance)[place]
+    axis = axis_of(spline, inputs.stats, rows.items)
+    position, _ = positions(axis, rows)
+    basis = make_basis(position, rows.outside_atoms, spline.knots)
+    inside = position[rows.outside_atoms > 0]  # far outside, the line would be a guess
+    nearest = np.clip(position, inside.min(), inside.max())
+    position = np.where(rows.atom > 0, nearest, position)
+    weak_priors = inputs.weak(axis.scale, basis.centre)
+    default = weak_priors[place]
+    sd = basis.sd(position, rows.outside_atoms)
+    unit_of_slope = 1.0 if axis.scale in _UNITS or sd == 0 else sd
+    shared = spline_matrix(position, basis.knots)
     knots = Points("", {f"{name}_knot": basis.knots}, shared)
     terms = _Terms(name, variable, rows, default.unit, {"curve": knots})
-    if prior.bin_effects and k == 0:
+    if prior.bin_effects and name == "mean":
         terms.add_bins()
     terms.add_atoms("atom", rows.atom, rows.atoms)
     kinds = {
         "wiggle": basis.wiggle[:, :_GROUP_WIGGLES],
-        "slope": basis.line[:, 1:] / per,
+        "slope": basis.line[:, 1:] / unit_of_slope,
     }
     kinds = {kind: functions for kind, functions in kinds.items() if functions.shape[1]}
     kinds["level"] = basis.line[:, :1]
     levels = None
-    for grouping in groupings:
-        levels = terms.add_levels(grouping, kinds, grouping is integrated) or levels
+    for grouping in inputs.groupings:
+        integrated = grouping is inputs.integrated
+        levels = terms.add_levels(grouping, kinds, integrated) or levels
     if prior.exposure is not None:
         terms.add_exposure(prior.exposure, weak_priors[0].wiggle)
     if basis.wiggle.shape[1]:
         wiggle = default.wiggle if spline.wiggle is None else spline.wiggle
         terms.add("wiggle", "curve", wiggle, basis.wiggle)
+    if spline.slope is None and name == "variance" and sd > 0:
+        unit_of_slope = sd
     line = shared @ basis.line
-    slope = np.divide(spline.slope or default.slope, of_slope)
-    mean, sd = np.array([spline.level or default.level, slope])[
-        : line.shape[1]
-    ].T.copy()
+    line_prior = _line_prior(spline, default, unit_of_slope, line.shape[1])
     blocks = tuple(terms.blocks)
-    design = Design(f"{variable}_line", f"{name}_line_term", line, mean, sd, blocks)
-    return Curve(name, variable, axis, basis, design, u, terms.points, levels)
+    design = Design(f"{variable}_line", f"{name}_line_term", line, *line_prior, blocks)
+    return Curve(
+        name=name,
+        variable=variable,
+        axis=axis,
+        basis=basis,
+        design=design,
+        position=position,
+        points=terms.points,
+        levels=levels,
+    )
+
+
+def _line_prior(
+    spline: Spline, default: Weak, unit: float, size: int
+) -> tuple[Floats, Floats]:
+    """Means and sds of the line's coefficients: its level, and its slope per `unit`."""
+    slope = np.divide(spline.slope or default.slope, unit)
+    mean, sd = np.array([spline.level or default.level, slope])[:size].T.copy()
+    return mean, sd
 
 
 @dataclass(eq=False)
@@ -366,12 +391,12 @@ class _Terms:
             self.add("exposure", "exposure", scale, basis.centred(x, rows.n))
 
 
-def _members(code: Ints, number: int) -> Any:
+def _members(code: Ints, number: int) -> sparse.csr_array:
     """Sparse indicators (rows, number) of codes from 1 on; 0 is none."""
     return by_level(np.ones((len(code), 1)), code, 1 + number)[:, 1:]
 
 
-def by_level(functions: Floats, level: Ints, number: int) -> Any:
+def by_level(functions: Floats, level: Ints, number: int) -> sparse.csr_array:
     """Sparse design (rows, number k) of functions (rows, k) with coefficients for each level."""
     columns = level[:, None] * functions.shape[1] + np.arange(functions.shape[1])
     ends = np.arange(0, functions.size + 1, functions.shape[1])
@@ -379,7 +404,7 @@ def by_level(functions: Floats, level: Ints, number: int) -> Any:
     return sparse.csr_array((functions.ravel(), columns.ravel(), ends), shape=shape)
 
 
-def slopes(
+def curve_slopes(
     curve: Curve,
     coefficients: Floats,
     of_levels: Floats | None,

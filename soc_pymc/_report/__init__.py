@@ -9,16 +9,17 @@ from .._lib.errors import FitError
 from .._lib.files import replacing
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
-from ..checks._check import checks_of
+from ..checks._check import Checks
+from ..checks.comparison import other_total
 from ..data.items import Items, check_items
 from ..data.sources import open_table
 from ..families.scales import LARGEST
 from ..fits.fit import FIT, Fit
-from ..posterior.curves import extrapolation_reported
+from ..posterior.extrapolation import extrapolation_reported
 from ..posterior.item_columns import posterior_roles
 from ..quantities.curves import statistics_of
 from .overview import read_overview
-from .page import render, same_items
+from .page import Page
 
 __all__ = ["report"]
 
@@ -40,16 +41,28 @@ def report(
 
     Parameters
     ----------
-    fit, items
-        The fit, and items to report on: those that made it, or better others of the same kind.
-    out
+    fit : Fit
+        The fit.
+    items : PoissonItems, NormalItems or BinomialItems
+        Items to report on: those that made it, or better others of the same kind.
+    out : str or Path
         File to write, named ``*.html``; it appears under its name when it is complete.
-    by, title
-        Further columns on which checks are sliced and which are shown with top items; and title of
-        the page, None for one made from the columns.
-    threshold, seed, progress
-        Theta, in its unit: adds how many items lie above it, and which deserve more exposure before
-        a choice. Seed of the sample and of the check, and whether to show progress.
+    by : str or Sequence[str]
+        Further columns on which checks are sliced and which are shown with top items.
+    title : str or None
+        Title of the page; None makes one from the columns.
+    threshold : float or None
+        Theta, in its unit, above which items are counted. It also adds which of them deserve more
+        exposure before a choice.
+    seed : int
+        Seed of the sample and of the check.
+    progress : bool or None
+        Whether to show progress.
+
+    Returns
+    -------
+    pathlib.Path
+        The file.
 
     Raises
     ------
@@ -85,32 +98,34 @@ def report(
         raise FitError(
             f"threshold={threshold:g} is beyond all theta: at most {LARGEST:g} in size"
         )
-    names = tuple(by)
-    posterior_roles(fit, items)
-    open_table(items.source, list(dict.fromkeys([*items.roles.values(), *names])))
-    stats = statistics_of(fit, items, progress)  # which validates all items
+    columns = list(dict.fromkeys([*items.roles.columns, *by]))
+    posterior_roles(fit.curves, items)
+    open_table(items.source, columns)
+    stats = statistics_of(fit.curves, items, progress)  # which validates all items
     overview = read_overview(
-        fit, items, names, threshold, seed, stats.n_items, progress
+        fit, items, columns, threshold, seed, stats.n_items, progress
     )
-    with (
-        extrapolation_reported()
-    ):  # the overview has warned of far scores, for all items
-        sample = overview.sample.items
-        # clusters of a sample may have one item each
-        made_fit = same_items(fit, stats)
-        result = checks_of(
-            fit, sample, names, seed, _REPLICATED, progress, items, made_fit
+    options = {"out": os.fspath(out), "by": tuple(by), "title": title}
+    options |= {"threshold": threshold, "seed": seed}
+    # the overview has warned of far scores, for all items
+    with extrapolation_reported():
+        part = stats.table("part")
+        means = {fit.curves.outcome.observed: part["sum_y"] / part["n"]}
+        made_fit = not other_total(fit, means, part["n"])
+        checks = Checks(
+            fit,
+            overview.sample.items,
+            tuple(by),
+            seed,
+            _REPLICATED,
+            progress,
+            all_items=items,  # clusters of a sample may have one item each
+            made_fit=made_fit,
         )
-        options = {
-            "out": os.fspath(out),
-            "by": names,
-            "title": title,
-            "threshold": threshold,
-        }
+        check = checks.result()
         with phase("writing the page", enabled=progress):
-            text = render(
-                fit, items, stats, overview, result, options | {"seed": seed}, made_fit
-            )
+            page = Page(fit, items, stats, overview, check, options, made_fit)
+            text = page.text()
     with replacing(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return target

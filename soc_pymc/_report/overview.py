@@ -12,10 +12,12 @@ from scipy import special
 from .._lib.arrays import Floats
 from .._lib.progress import phase
 from ..data.items import Items
+from ..data.roles import Roles
 from ..data.sources import batches, kind_of, open_table
 from ..fits.fit import Fit
-from ..posterior.curves import Extrapolation
-from ..posterior.item_columns import Columns, columns_of, posterior_roles
+from ..posterior.averages import scorer
+from ..posterior.extrapolation import Extrapolation
+from ..posterior.item_columns import Columns, arrays_of, posterior_roles
 from ..posterior.predictive import posterior_of
 
 # lists of items, by what ranks them; the loss is that of not knowing theta at the threshold
@@ -73,7 +75,7 @@ def _largest(
     return keyed.take(pc.select_k_unstable(keyed, most, order)).combine_chunks()
 
 
-def _subset(rows: pa.Table, items: Items, roles: Mapping[str, str]) -> Subset:
+def _subset(rows: pa.Table, items: Items, roles: Roles) -> Subset:
     """Return rows as items, in the order of the table."""
     rows = rows.sort_by(_PLACE)
     place = rows[_PLACE].to_numpy()
@@ -90,27 +92,26 @@ def _subset(rows: pa.Table, items: Items, roles: Mapping[str, str]) -> Subset:
         heading = str(index.name or "index")
     elif kind == "ibis":  # whose rows have no order
         names = []
-    return Subset(replace(items, source=rows), columns_of(rows, roles), names, heading)
+    return Subset(replace(items, source=rows), arrays_of(rows, roles), names, heading)
 
 
 def read_overview(
-    fit: Fit, items: Items, by: Sequence[str], threshold: float | None, seed: int, total: int,
+    fit: Fit, items: Items, names: list[str], threshold: float | None, seed: int, total: int,
     progress: bool | None,
 ) -> Overview:  # fmt: skip
-    """Read all `total` items, which are valid, once; `by` are further columns to keep."""
-    roles = posterior_roles(fit, items)
-    names = list(dict.fromkeys([*items.roles.values(), *by]))
+    """Read all `total` items, which are valid, once, with their columns `names`."""
+    roles = posterior_roles(fit.curves, items)
     rng = np.random.default_rng(seed)
-    score = posterior_of(fit).scorer(_PROBS)
+    score = scorer(posterior_of(fit), _PROBS)
     sizes = {_RANDOM: _SAMPLE_MIXTURE if fit.prior.gridded else _SAMPLE} | _LISTS
     rows: dict[str, pa.Table] = {}
     above = np.zeros(len(_PROBS), dtype=np.int64)
     n = 0
-    far = Extrapolation(fit)
+    far = Extrapolation(fit.curves)
     table = open_table(items.source, names)
     with phase("reading items", total=total, unit="items", enabled=progress) as running:
         for batch in batches(table, names, size=_BATCH, source=items.source):
-            columns = columns_of(batch, roles)
+            columns = arrays_of(batch, roles)
             number = batch.num_rows
             mean, sd, _, *quantiles = score(columns)
             keys = {

@@ -9,8 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 import xarray as xr
 from numpy.random import Generator
-from numpy.typing import NDArray
-from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from .._lib.above import made_above
@@ -20,17 +18,20 @@ from .._lib.errors import FitError, ItemsError
 from .._lib.laws import pearson3_cdf, skewness
 from .._lib.progress import parts, phase
 from .._lib.threads import one_blas_thread
-from ..data.items import Items, group_roles
+from ..data.items import Items
 from ..data.sources import opened, word_columns
 from ..data.statistics import Statistics
 from ..families.rows import MEAN_ONLY
+from ..fits.deferred import Later
 from ..fits.fit import FIT, PARETO_K, Fit, Status
+from ..posterior.averages import cdf_without
 from ..posterior.item_columns import Columns, select
-from ..posterior.predictive import posterior_of
+from ..posterior.predictive import Posterior, posterior_of, posterior_under
 from . import pit
 from .advice import Gains, advise
 from .comparison import LeftOut, leave_one_out, other_total
 from .findings import (
+    ALL,
     FAIL,
     OK,
     VERDICTS,
@@ -44,13 +45,11 @@ from .findings import (
 )
 from .observations import (
     ITEMS_OR_STATISTICS,
+    Observations,
     clustered,
-    even_draws,
     observe,
-    thin,
     totals_without_folds,
 )
-from .pit import ALL
 
 _DRAWS = 1000  # in the tree for ArviZ
 _MOST_COLUMNS = 8  # most columns of a table that advice names unasked
@@ -74,21 +73,23 @@ class CheckResult(Result):
 
     Attributes
     ----------
-    table
+    table : pandas.DataFrame
         One row per check and slice: the ``verdict`` is ``"fail"`` where p < 0.01 after
         Holm-Bonferroni over the table, ``"warn"`` where p < 0.05 by itself, else ``"ok"``; a fixed
         bound judges values without ``p``. Items that made the fit are also left out (``LOO-PIT``).
         The ``value`` of the PIT is the largest difference from the uniform cdf; of ``dispersion``
         and ``zero counts`` observed over predicted; of ``noise`` and ``clusters`` how many times as
         wide intervals and bands should be; of ``leave-one-out`` the largest Pareto k.
-    data
-        `xarray.DataTree`, of items on a random subset, for ArviZ's own functions; outcomes and log
-        likelihoods by draw are made when they are read. Of all items ``pit`` has the ECDFs by slice
-        of a ``column``, minus the uniform cdf; ``pit_by_score`` those in 20 bins.
-    advice, remedies
-        What the findings mean and what to try next, in plain sentences; and the same as records,
-        with a ``prior`` to fit, ``roles`` of columns, and the ``nats`` that it gains.
-    elpd
+    data : xarray.DataTree
+        Groups of items on a random subset, for ArviZ's own functions; outcomes and log likelihoods
+        by draw are made when they are read. Of all items ``pit`` has the ECDFs by slice of a
+        ``column``, minus the uniform cdf; ``pit_by_score`` those in 20 bins.
+    advice : tuple[str, ...]
+        What the findings mean and what to try next, in plain sentences.
+    remedies : tuple[Remedy, ...]
+        The same as records, with a ``prior`` to fit, ``roles`` of columns, and the ``nats`` that it
+        gains.
+    elpd : arviz_stats.utils.ELPDData or None
         ArviZ's record of leave-one-out, by item, for ``arviz.compare`` and ``arviz.plot_khat``.
         None for fits of one draw.
 
@@ -132,15 +133,20 @@ def check(
 
     Parameters
     ----------
-    fit, items
-        The fit, and items to check it on: those that made it (tests are then conservative), or
-        better others; or statistics with joint cells, of which all items are left out in turn.
-    by
+    fit : Fit
+        The fit.
+    items : PoissonItems, NormalItems, BinomialItems or Statistics
+        Items to check it on: those that made it (tests are then conservative), or better others; or
+        statistics with joint cells, of which all items are left out in turn.
+    by : str or Sequence[str]
         Further columns of the items' table to slice on: numbers and dates of more than 20 distinct
         values by fifths, others by level, the 20 most frequent. Missing values are a level.
-    seed, subset, progress
-        Seed of all random choices; number of random items in ``data``, which are also left out one
-        by one; and whether to show progress.
+    seed : int
+        Seed of all random choices.
+    subset : int
+        Number of random items in ``data``, which are also left out one by one.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
@@ -151,6 +157,13 @@ def check(
     ------
     ItemsError, FitError
         If the items are not valid or not of the fit's kind, or a column is missing.
+
+    References
+    ----------
+    .. [1] Czado, Gneiting and Held (2009), Predictive model assessment for count data, Biometrics
+       65, 1254-1261.
+    .. [2] Muralidharan and Najmi (2015), Second order calibration: a simple way to get
+       approximate posteriors.
 
     Examples
     --------
@@ -164,154 +177,234 @@ def check(
     by = names_of(by, "by")
     seed = SEED(seed, "seed")
     subset = Whole(1)(subset, "subset")
-    return checks_of(fit, items, by, seed, subset, progress)
+    return Checks(fit, items, tuple(by), seed, subset, progress).result()
 
 
-def checks_of(
-    fit: Fit, data: Items | Statistics, by: Sequence[str], seed: int, subset: int,
-    progress: bool | None, all_items: Items | None = None, same_items: bool = False,
-    loo: LeftOut | None = None,
-) -> CheckResult:  # fmt: skip
-    """Check a fit on `data`, some of `all_items`, which show the clusters and may have made it.
+@dataclass(frozen=True, eq=False)
+class Checks:
+    """The checks of a fit on `data`, some of `all_items`, which show the clusters.
 
-    `loo` is the leave-one-out of the same statistics, if that is known already.
+    `made_fit` says that all items made the fit; `loo` is the leave-one-out of the same statistics,
+    if that is known already.
     """
-    if fit.mean_only:
-        raise FitError(f"soc.check needs the variance of theta: {MEAN_ONLY}")
-    if by and isinstance(data, Statistics):
-        raise FitError(
-            "by= slices items, and statistics have no such columns: give the items"
-        )
-    observed = observe(fit, data, [*by, *_label_columns(data, by)], progress)
-    sliced = {*by, *group_roles(observed.roles).values()}
-    labels = {
-        name: values for name, values in observed.labels.items() if name in sliced
-    }
-    items = replace(observed, labels=labels)
-    posterior = posterior_of(fit)
-    n = int(items.n.sum())
-    seeds = np.random.SeedSequence(seed).spawn(3)
-    # bins of the score get the same random numbers as all items
-    rngs = [np.random.default_rng(s) for s in (*seeds, seeds[0])]
-    ends = pit.cdf_ends(posterior, items.columns, progress)
-    pits, rows = pit.pit_tests(fit, items, pit.slices(fit, items), ends, rngs[0])
-    rows += _outcome_findings(
-        fit, data, items.columns, np.random.default_rng(seed), progress
-    )
-    groups = {"posterior": fit.data["posterior"].to_dataset(), "pit": pits}
-    groups["pit_by_score"] = pit.pits_by_score(
-        ends, items.n, items.columns["score"], rngs[3]
-    )
-    # draws that were widened for clusters are not a posterior that can leave an item out
-    exact_draws = not (fit.one_draw or fit.widened)
-    sample = items
-    where = ALL
-    if not isinstance(data, Statistics):
-        chosen, sample = items.sample(subset, rngs[1])
-        where = ALL if len(chosen) == n else f"{len(chosen):,} random items"
-        with phase("draws for ArviZ", enabled=progress):
-            columns = sample.columns, chosen, ends[:, chosen]
-            groups |= _arviz_groups(thin(fit, _DRAWS), *columns, rngs[1], exact_draws)
-        if exact_draws and (same_items or not other_total(fit, observed)):
-            values = groups["loo_pit"][posterior.outcome.observed].to_numpy()
-            rows.append(pit.loo_pit_finding(values, where))
-    if not fit.one_draw:
-        loo = loo or leave_one_out(fit, sample, progress)
-        if exact_draws:
-            k = float(np.nanmax(loo.pareto_k))
-            verdict = OK if k <= PARETO_K else WARN
-            rows.append(
-                Finding("leave-one-out", where, int(loo.n.sum()), k, verdict=verdict)
+
+    fit: Fit
+    data: Items | Statistics
+    by: tuple[str, ...] = ()
+    seed: int = 0
+    subset: int = 5000
+    progress: bool | None = None
+    all_items: Items | None = None
+    made_fit: bool = False
+    loo: LeftOut | None = None
+
+    def __post_init__(self) -> None:
+        if self.fit.mean_only:
+            raise FitError(f"soc.check needs the variance of theta: {MEAN_ONLY}")
+        if self.by and isinstance(self.data, Statistics):
+            raise FitError(
+                "by= slices items, and statistics have no such columns: give the items"
             )
-        rows += _cluster_findings(fit, all_items or data)
-    table = result_table([*rows, *_quality(fit.status)])
-    table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = n
-    remedies = (
-        *advise(table, fit, Gains(fit, observed, rngs[2]), n),
-        *pit.rare_levels(items.labels),
-    )
-    counts = table["verdict"].value_counts()
-    title = f"check: {n:,} items, " + ", ".join(
-        f"{counts.get(v, 0)} {v}" for v in VERDICTS
-    )
-    tree = xr.DataTree.from_dict(groups)
-    advice = tuple(map(str, remedies))
-    return CheckResult(table, tree, advice, title, loo, remedies)
 
+    @cached_property
+    def posterior(self) -> Posterior:
+        """The posterior of items."""
+        return posterior_of(self.fit)
 
-def _label_columns(data: Items | Statistics, by: Sequence[str]) -> list[str]:
-    """Columns of text, categories or truth values that have no role, for the advice."""
-    if isinstance(data, Statistics):
-        return []
-    columns: list[str] = []
-    for name in word_columns(data.source):
-        if len(columns) < _MOST_COLUMNS and name not in {*by, *data.roles.values()}:
-            with suppress(ItemsError):  # objects of several types
-                opened(data.source, [name])
-                columns.append(name)
-    return columns
+    @cached_property
+    def exact_draws(self) -> bool:
+        """True if draws can leave an item out: not if they were widened for clusters."""
+        return not (self.fit.one_draw or self.fit.widened)
 
+    def result(self) -> CheckResult:
+        """Return all findings with their numbers and the advice."""
+        fit = self.fit
+        posterior = self.posterior
+        seeds = np.random.SeedSequence(self.seed).spawn(3)
+        rngs = [np.random.default_rng(seed) for seed in seeds]
+        names = [*self.by, *self._label_columns()]
+        observed = observe(posterior.curves, self.data, names, self.progress)
+        sliced = {*self.by, *observed.roles.groups.values()}
+        labels = {k: values for k, values in observed.labels.items() if k in sliced}
+        items = replace(observed, labels=labels)
+        n = int(items.n.sum())
+        ends = pit.cdf_ends(posterior, items.columns, self.progress)
+        groups, rows = self._of_pit(items, ends, rngs[0])
+        rows += self._of_outcomes(items.columns)
+        sample = items
+        where = ALL
+        if not isinstance(self.data, Statistics):
+            item, sample = items.sample(self.subset, rngs[1])
+            where = ALL if len(item) == n else f"{len(item):,} random items"
+            groups |= self._arviz_groups(sample.columns, item, ends[:, item], rngs[1])
+            made_fit = self.made_fit or not other_total(fit, items.columns, items.n)
+            if self.exact_draws and made_fit:
+                values = groups["loo_pit"][posterior.outcome.observed].to_numpy()
+                rows.append(pit.loo_pit_finding(values, where))
+        loo = self.loo
+        if not fit.one_draw:
+            loo = loo or leave_one_out(posterior, sample, self.progress)
+            rows += [*self._of_left_out(loo, where), *self._of_clusters()]
+        table = result_table([*rows, *_of_status(fit.status)])
+        table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = n
+        gains = Gains(posterior, observed, rngs[2])
+        remedies = (*advise(table, fit, gains, n), *pit.rare_levels(labels))
+        counts = table["verdict"].value_counts()
+        numbers = ", ".join(f"{counts.get(v, 0)} {v}" for v in VERDICTS)
+        title = f"check: {n:,} items, {numbers}"
+        advice = tuple(map(str, remedies))
+        tree = xr.DataTree.from_dict(groups)
+        return CheckResult(table, tree, advice, title, loo, remedies)
 
-def _outcome_findings(
-    fit: Fit,
-    data: Items | Statistics,
-    columns: Columns,
-    rng: Generator,
-    progress: bool | None,
-) -> list[Finding]:
-    outcome = posterior_of(fit).outcome
-    if isinstance(data, Statistics):
-        return [_noise(fit, columns)] if outcome.doubt(data.table) else []
-    rows = _summaries(fit, columns, rng, progress)
-    tight = any(row.value < 1 and row.p < WARNS for row in rows)
-    if outcome.doubtful(columns[outcome.observed], columns[outcome.size], tight):
-        rows.append(_noise(fit, columns, tight))
-    return rows
+    def _of_pit(
+        self, items: Observations, ends: Floats, rng: Generator
+    ) -> tuple[dict[str, xr.Dataset], list[Finding]]:
+        masks = pit.slices(self.posterior.curves, items)
+        bins = pit.bins_of_score(items)
+        pits = pit.slice_pits(ends, items.n, masks | bins, rng)
+        number = len(masks)
+        by_score = pits.isel(slice=slice(number, None))
+        pits = pits.isel(slice=slice(number))
+        pits, rows = pit.pit_tests(self.posterior, items, masks, pits, rng)
+        by_score = pit.pits_by_score(by_score, items, bins)
+        draws = self.fit.data["posterior"].to_dataset()
+        return {"posterior": draws, "pit": pits, "pit_by_score": by_score}, rows
 
+    def _label_columns(self) -> list[str]:
+        """Columns of text, categories or truth values that have no role, for the advice."""
+        if isinstance(self.data, Statistics):
+            return []
+        columns: list[str] = []
+        known = {*self.by, *self.data.roles.values()}
+        for name in word_columns(self.data.source):
+            if len(columns) < _MOST_COLUMNS and name not in known:
+                with suppress(ItemsError):  # objects of several types
+                    opened(self.data.source, [name])
+                    columns.append(name)
+        return columns
 
-def _summaries(
-    fit: Fit, columns: Columns, rng: Generator, progress: bool | None
-) -> list[Finding]:
-    """Observed summaries of items over the medians of their replicates."""
-    posterior = posterior_of(fit)
-    middle = even_draws(fit, _MIDDLE)
-    draws = even_draws(fit, _REPLICATES)
-    outcome = posterior.outcome
-    draws = np.tile(draws, -(-_REPLICATES // len(draws)))
-    n = len(columns["score"])
-    summaries = outcome.summaries
-    if n > _ITEMS:
-        columns = select(columns, np.sort(rng.choice(n, _ITEMS, replace=False)))
-        n = _ITEMS
-    sums = np.zeros((len(summaries), len(draws) + 1))  # the last is the observed one
-    for rows in parts("predictive checks", n, _CHUNK, progress):
-        part = select(columns, rows)
-        # summaries are about the median curves: about its own draw, the outcomes of new items
-        # would scatter more than replicates of that draw, as the draw is not their truth; items
-        # whose curve is hardly known weigh less, or the far draws of clusters would rule the sum
-        curves = posterior.curves(
-            part["score"], part.get("group"), part[outcome.size], middle
-        )
-        mean, variance = (
-            np.median(curves[name], axis=0) for name in ("mean", "variance")
-        )
-        low, high = np.quantile(curves["mean"], [0.16, 0.84], axis=0)
-        centres = part[outcome.size], mean, variance + ((high - low) / 2) ** 2
-        outcomes = np.vstack(
-            [posterior.simulate(part, rng, draws), part[outcome.observed]]
-        )
-        sums += [summary(outcomes, *centres) for summary in summaries.values()]
-    findings = []
-    for name, (*replicated, observed) in zip(summaries, sums, strict=True):
-        # widened curves have far draws; of rare zeros the median is 0
-        expected = float(np.median(replicated) or np.mean(replicated))
-        if expected > 0:
-            ratio = observed / expected
-        else:
-            ratio = 1.0 if observed == 0 else np.inf
-        chance = tail_probability(replicated - observed)
-        findings.append(Finding(name, ALL, value=ratio, p=chance))
-    return findings
+    def _of_outcomes(self, columns: Columns) -> list[Finding]:
+        outcome = self.posterior.outcome
+        if isinstance(self.data, Statistics):
+            return [self._noise(columns)] if outcome.doubt(self.data.table) else []
+        rows = self._summaries(columns)
+        tight = any(row.value < 1 and row.p < WARNS for row in rows)
+        if outcome.doubtful(columns[outcome.observed], columns[outcome.size], tight):
+            rows.append(self._noise(columns, tight))
+        return rows
+
+    def _summaries(self, columns: Columns) -> list[Finding]:
+        """Observed summaries of items over the medians of their replicates."""
+        posterior = self.posterior
+        outcome = posterior.outcome
+        middle = posterior.curves.even_draws(_MIDDLE)
+        draws = posterior.curves.even_draws(_REPLICATES)
+        draws = np.tile(draws, -(-_REPLICATES // len(draws)))
+        rng = np.random.default_rng(self.seed)
+        n = len(columns["score"])
+        if n > _ITEMS:
+            columns = select(columns, np.sort(rng.choice(n, _ITEMS, replace=False)))
+            n = _ITEMS
+        summaries = outcome.summaries
+        sums = np.zeros(
+            (len(summaries), len(draws) + 1)
+        )  # the last is the observed one
+        for rows in parts("predictive checks", n, _CHUNK, self.progress):
+            part = select(columns, rows)
+            # summaries are about the median curves: about its own draw, the outcomes of new items
+            # would scatter more than replicates of that draw, as the draw is not their truth; items
+            # whose curve is hardly known weigh less, or the far draws of clusters would rule the
+            # sum
+            curves = posterior.curve_variables(part, middle)
+            mean = np.median(curves["mean"], axis=0)
+            variance = np.median(curves["variance"], axis=0)
+            low, high = np.quantile(curves["mean"], [0.16, 0.84], axis=0)
+            centres = part[outcome.size], mean, variance + ((high - low) / 2) ** 2
+            replicates = posterior.simulate(part, rng, draws)
+            outcomes = np.vstack([replicates, part[outcome.observed]])
+            sums += [summary(outcomes, *centres) for summary in summaries.values()]
+        findings = []
+        for name, (*replicated, observed) in zip(summaries, sums, strict=True):
+            # widened curves have far draws; of rare zeros the median is 0
+            expected = float(np.median(replicated) or np.mean(replicated))
+            if expected > 0:
+                ratio = observed / expected
+            else:
+                ratio = 1.0 if observed == 0 else np.inf
+            chance = tail_probability(replicated - observed)
+            findings.append(Finding(name, ALL, value=ratio, p=chance))
+        return findings
+
+    def _noise(self, columns: Columns, tight: bool = False) -> Finding:
+        """Factor by which intervals of typical items would widen under the doubted noise."""
+        step = max(1, len(columns["score"]) // _DOUBTED)
+        outcome = self.posterior.outcome
+        typical = select(columns, slice(None, None, step))
+        size = typical[outcome.size]
+        draws = self.posterior.curves.even_draws(_REPLICATES)
+        curves = self.posterior.curve_variables(typical, draws)
+        moments = (curves[name].mean(axis=0) for name in ("mean", "variance"))
+        widths = outcome.other_width(typical[outcome.observed], size, *moments)
+        width = float(np.median(widths))
+        verdict = _verdict(abs(np.log(width)), _WRONG)
+        verdict = WARN if tight and verdict == OK else verdict
+        return Finding("noise", ALL, value=width, verdict=verdict)
+
+    def _of_left_out(self, loo: LeftOut, where: str) -> list[Finding]:
+        if not self.exact_draws:
+            return []
+        k = float(np.nanmax(loo.pareto_k))
+        verdict = OK if k <= PARETO_K else WARN
+        n = int(loo.n.sum())
+        return [Finding("leave-one-out", where, n, k, verdict=verdict)]
+
+    def _of_clusters(self) -> list[Finding]:
+        data = self.all_items or self.data
+        if not (self.fit.widened or clustered(data)):
+            return []
+        from ..inference.clusters import cluster_factor  # which loads PyMC
+
+        if not (self.fit.widened or isinstance(data, Statistics)):
+            data = totals_without_folds(data, progress=False)
+        factor = cluster_factor(self.fit, data)
+        verdict = OK if self.fit.widened else _verdict(abs(np.log(factor)), _NARROW)
+        n = data.n_items if isinstance(data, Statistics) else None
+        return [Finding("clusters", ALL, n, factor, verdict=verdict)]
+
+    def _arviz_groups(
+        self, columns: Columns, item: Ints, ends: Floats, rng: Generator
+    ) -> dict[str, xr.Dataset]:
+        """Groups of some items, and their PIT; if draws are exact also of items left out."""
+        posterior = posterior_under(self.posterior.curves.thin(_DRAWS))
+        draws = posterior.curves.posterior
+        outcome = posterior.outcome
+        name = outcome.observed
+        constants = {role: ("item", columns[role]) for role in ("score", outcome.size)}
+        groups = {
+            "posterior": draws,
+            "constant_data": xr.Dataset(constants, {"item": item}),
+        }
+        share = rng.random(len(item))
+        cdfs = {"pit_values": ends}
+        if self.exact_draws:
+            with phase("draws for ArviZ", enabled=self.progress):
+                cdfs["loo_pit"] = np.stack(cdf_without(posterior, columns))
+        by_item = {"observed_data": columns[name].astype(outcome.dtype)}
+        for group, (below, upto) in cdfs.items():
+            by_item[group] = below + share * (upto - below)
+        for group, values in by_item.items():
+            groups[group] = xr.Dataset({name: ("item", values)}, {"item": item})
+        coords = {"chain": draws["chain"], "draw": draws["draw"], "item": item}
+        shape = draws.sizes["chain"], draws.sizes["draw"], len(item)
+        simulate = partial(posterior.simulate, columns, rng)
+        density = partial(posterior.log_density, columns)
+        for group, dtype, make in (
+            ("posterior_predictive", outcome.dtype, simulate),
+            ("log_likelihood", np.float64, density),
+        ):
+            later = indexing.LazilyIndexedArray(Later(shape, dtype, make))
+            groups[group] = xr.Dataset({name: (tuple(coords), later)}, coords)
+        return groups
 
 
 def tail_probability(excess: Floats) -> float:
@@ -332,37 +425,7 @@ def _verdict(error: float, wrong: float) -> str:
     return WARN if error <= np.log1p(wrong) else FAIL
 
 
-def _noise(fit: Fit, columns: Columns, tight: bool = False) -> Finding:
-    """Factor by which intervals of typical items would widen under the noise that is in doubt."""
-    posterior = posterior_of(fit)
-    step = max(1, len(columns["score"]) // _DOUBTED)
-    outcome = posterior.outcome
-    typical = select(columns, slice(None, None, step))
-    y = typical[outcome.observed]
-    size = typical[outcome.size]
-    draws = even_draws(fit, _REPLICATES)
-    curves = posterior.curves(typical["score"], typical.get("group"), size, draws)
-    mean, variance = (curves[name].mean(axis=0) for name in ("mean", "variance"))
-    width = float(np.median(outcome.other_width(y, size, mean, variance)))
-    verdict = _verdict(abs(np.log(width)), _WRONG)
-    verdict = WARN if tight and verdict == OK else verdict
-    return Finding("noise", ALL, value=width, verdict=verdict)
-
-
-def _cluster_findings(fit: Fit, data: Items | Statistics) -> list[Finding]:
-    if not (fit.widened or clustered(data)):
-        return []
-    from ..inference.clusters import cluster_factor  # which loads PyMC
-
-    if not (fit.widened or isinstance(data, Statistics)):
-        data = totals_without_folds(data, progress=False)
-    factor = cluster_factor(fit, data)
-    verdict = OK if fit.widened else _verdict(abs(np.log(factor)), _NARROW)
-    n = data.n_items if isinstance(data, Statistics) else None
-    return [Finding("clusters", ALL, n, factor, verdict=verdict)]
-
-
-def _quality(status: Status) -> list[Finding]:
+def _of_status(status: Status) -> list[Finding]:
     k = status.pareto_k
     share = status.ess_fraction
     tests = [
@@ -375,65 +438,3 @@ def _quality(status: Status) -> list[Finding]:
         for name, value, good, verdict in tests
         if value is not None
     ]
-
-
-def _arviz_groups(
-    fit: Fit,
-    columns: Columns,
-    item: Ints,
-    ends: Floats,
-    rng: Generator,
-    exact_draws: bool,
-) -> dict[str, xr.Dataset]:
-    """Groups of some items, and their PIT; if draws are an honest posterior also left out."""
-    posterior = posterior_of(fit)
-    draws = fit.data["posterior"].to_dataset()
-    outcome = posterior.outcome
-    name = posterior.outcome.observed
-    share = rng.random(len(item))
-    cdfs = {"pit_values": ends}
-    if exact_draws:
-        cdfs["loo_pit"] = np.stack(posterior.cdf_without(columns))
-    by_item = {"observed_data": columns[name].astype(outcome.dtype)}
-    by_item |= {
-        group: below + share * (upto - below) for group, (below, upto) in cdfs.items()
-    }
-    coords = {"chain": draws["chain"], "draw": draws["draw"], "item": item}
-    constants = {role: ("item", columns[role]) for role in ("score", outcome.size)}
-    groups = {
-        "posterior": draws,
-        "constant_data": xr.Dataset(constants, {"item": item}),
-    }
-    groups |= {
-        k: xr.Dataset({name: ("item", x)}, {"item": item}) for k, x in by_item.items()
-    }
-    by_draw: dict[str, tuple[Any, Any]] = {
-        "posterior_predictive": (
-            outcome.dtype,
-            partial(posterior.simulate, columns, rng),
-        ),
-        "log_likelihood": (np.float64, partial(posterior.log_density, columns)),
-    }
-    shape = draws.sizes["chain"], draws.sizes["draw"], len(item)
-    for group, (dtype, make) in by_draw.items():
-        later = indexing.LazilyIndexedArray(_Later(shape, np.dtype(dtype), make))
-        groups[group] = xr.Dataset({name: (tuple(coords), later)}, coords)
-    return groups
-
-
-class _Later(BackendArray):
-    """An array that is made when it is first read."""
-
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], make: Any) -> None:
-        self.shape = shape
-        self.dtype = dtype
-        self._make = make
-
-    @cached_property
-    def _values(self) -> NDArray[Any]:
-        return np.asarray(self._make(), dtype=self.dtype).reshape(self.shape)
-
-    def __getitem__(self, key: Any) -> Any:
-        support = indexing.IndexingSupport.OUTER_1VECTOR
-        part = self._values.__getitem__
-        return indexing.explicit_indexing_adapter(key, self.shape, support, part)

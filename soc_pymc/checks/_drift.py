@@ -19,14 +19,13 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError, StatisticsError
 from .._lib.progress import parts
 from .._lib.threads import one_blas_thread
-from .._model.splines import knots_in
 from ..data.items import day as day_rule
 from ..data.statistics import STATISTICS, Statistics
-from ..families import family_of
-from ..fits.fit import FIT, Fit
+from ..fits.curves import Curves
+from ..fits.fit import FIT, Fit, with_draws
 from ..inference.fitting import fit as fit_all
-from ..posterior.curves import place_of, with_posterior
-from ..posterior.predictive import posterior_of
+from ..posterior.item_columns import check_statistics
+from ..posterior.predictive import posterior_under
 from .findings import (
     FAIL,
     OK,
@@ -37,8 +36,8 @@ from .findings import (
     Result,
     result_table,
 )
-from .observations import CurveRows, check_roles, curve_rows, observe, thin
-from .pit import Slice, cdf_ends, pit_tests
+from .observations import CurveRows, curve_rows, observe
+from .pit import Slice, cdf_ends, pit_tests, slice_pits
 
 PARTS = (
     "level",
@@ -69,16 +68,16 @@ class Drift(Result):
 
     Attributes
     ----------
-    table
+    table : pandas.DataFrame
         For every day (``where``), each part (``what``): its ``value`` given all days, its 90%
         interval, and ``p`` of the day's outcomes given all days before it; and, with joint cells,
         ``PIT``, of the day's outcomes under the curves as known on its evening. Any ``"fail"``, an
         alarm, comes with a probability of at most 5% in 60 days without a change beyond the walk;
         ``"warn"`` is where p times the day's number of tests is < 0.05.
-    data
+    data : xarray.Dataset
         By ``day`` and ``part``: ``smoothed`` (given all days) and ``filtered`` (given the days up
         to each), with covariances, and ``p_value``; by ``part`` the typical daily ``step``.
-    fit
+    fit : Fit
         The fit whose curves are departed from.
     """
 
@@ -102,7 +101,8 @@ class Drift(Result):
             raise StatisticsError(
                 f"there is no day {evening}; days are {days[0]} to {days[-1]}"
             )
-        return _moved(self.fit, self.data.sel(day=evening))
+        moved = _moved(self.fit.curves, self.data.sel(day=evening))
+        return with_draws(self.fit, moved.posterior)
 
 
 @one_blas_thread
@@ -119,11 +119,14 @@ def drift(
 
     Parameters
     ----------
-    stats, fit
-        Statistics with days, at least two of them; and the fit whose curves days depart from, such
-        as the one in use. None fits all days together.
-    seed, progress
-        Seed of the randomised PIT, and whether to show progress.
+    stats : Statistics
+        Statistics with days, at least two of them.
+    fit : Fit or None
+        The fit whose curves days depart from, such as the one in use. None fits all days together.
+    seed : int
+        Seed of the randomised PIT.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
@@ -134,6 +137,11 @@ def drift(
     ------
     StatisticsError, FitError
         If there are no two days, or `fit` has other columns or a single draw.
+
+    References
+    ----------
+    .. [1] Rauch, Tung and Striebel (1965), Maximum likelihood estimates of linear dynamic
+       systems, AIAA Journal 3, 1445-1450.
 
     Examples
     --------
@@ -156,15 +164,16 @@ def drift(
         )
     if fit is None:
         fit = fit_all(stats, progress=progress)
-    check_roles(fit, stats)
+    curves = fit.curves
+    check_statistics(curves, stats)
     if fit.one_draw:
         raise FitError(
             "drift needs a fit with draws of its curves, by soc.VI() or soc.NUTS()"
         )
-    scale = _scale(fit, curve_rows(fit, stats))
+    scale = _scale(curves, curve_rows(curves, stats))
     days = [(day, stats.window("1d", day)) for day in stats.days]
     sites = [
-        _site(fit, curve_rows(fit, days[chunk.start][1]), scale)
+        _site(curves, curve_rows(curves, days[chunk.start][1]), scale)
         for chunk in parts("days", len(days), 1, progress, "days")
     ]
     precision, pull = (np.array(values) for values in zip(*sites, strict=True))
@@ -178,7 +187,7 @@ def drift(
     if fit.mean_only:  # outcomes say nothing of the spread
         for name in ("p_value", "smoothed", "filtered"):
             states[name].loc[{"part": "spread"}] = np.nan
-    table = _table(thin(fit, _DRAWS), states, days, seed, progress)
+    table = _table(curves.thin(_DRAWS), states, days, seed, progress)
     failed = table[table["verdict"] == FAIL].groupby("where")["what"].agg(", ".join)
     alarms = ", ".join(f"{day} ({what})" for day, what in failed.items())
     steps = ", ".join(
@@ -193,7 +202,11 @@ def drift(
 
 
 def _table(
-    fit: Fit, states: xr.Dataset, days: Sequence[Any], seed: int, progress: bool | None
+    curves: Curves,
+    states: xr.Dataset,
+    days: Sequence[Any],
+    seed: int,
+    progress: bool | None,
 ) -> pd.DataFrame:
     rows: list[Finding] = []
     mean = states["smoothed"].to_numpy()
@@ -208,14 +221,15 @@ def _table(
         ):
             ends = value - width, value + width
             rows.append(Finding(part, str(day), day_stats.n_items, value, *ends, p))
-        if day_stats.has_joint and not fit.mean_only:
-            day_fit = _moved(fit, states.isel(day=t))
+        if day_stats.has_joint and not curves.mean_only:
+            moved = _moved(curves, states.isel(day=t))
             rng = np.random.default_rng([seed, t])
-            items = observe(day_fit, day_stats)
-            pit_ends = cdf_ends(posterior_of(day_fit), items.columns)
-            rows += pit_tests(
-                day_fit, items, {Slice(str(day)): items.n > 0}, pit_ends, rng
-            )[1]
+            posterior = posterior_under(moved)
+            items = observe(moved, day_stats)
+            pit_ends = cdf_ends(posterior, items.columns)
+            masks = {Slice(str(day)): items.n > 0}
+            pits = slice_pits(pit_ends, items.n, masks, rng)
+            rows += pit_tests(posterior, items, masks, pits, rng)[1]
     table = result_table(rows).dropna(subset="p", ignore_index=True)
     of_day = table["p"] * table["what"].nunique()
     verdict = np.select(
@@ -238,9 +252,9 @@ class _Scale(NamedTuple):
         )
 
 
-def _scale(fit: Fit, rows: CurveRows) -> _Scale:
-    position = place_of(fit, "mean", rows.score)
-    unit = family_of(fit.prior).unit(rows.dispersion)
+def _scale(curves: Curves, rows: CurveRows) -> _Scale:
+    position = curves.position("mean", rows.score)
+    unit = curves.family.unit(rows.dispersion)
     centre = np.average(position, weights=rows.n)
     sd = np.sqrt(np.average((position - centre) ** 2, weights=rows.n))
     return _Scale(
@@ -248,16 +262,14 @@ def _scale(fit: Fit, rows: CurveRows) -> _Scale:
     )
 
 
-def _site(fit: Fit, rows: CurveRows, scale: _Scale) -> tuple[Floats, Floats]:
+def _site(curves: Curves, rows: CurveRows, scale: _Scale) -> tuple[Floats, Floats]:
     """A day's log likelihood in its departure as precision (3, 3) and pull (3,) about its mode."""
-    design = scale.design(place_of(fit, "mean", rows.score))
+    design = scale.design(curves.position("mean", rows.score))
 
     def loss(x: Floats) -> tuple[float, Floats]:
         """Minus log likelihood and its slope, with a prior that keeps the mode finite."""
-        curves = np.stack([rows.location + x[:2] @ design, rows.dispersion + x[2]])
-        value, by_first, by_second = rows.sums.value_and_gradient(*curves[:, None])[
-            :, 0
-        ]
+        moved = np.stack([rows.location + x[:2] @ design, rows.dispersion + x[2]])
+        value, by_first, by_second = rows.sums.value_and_gradient(*moved[:, None])[:, 0]
         return x @ x / 2 - value.sum(), x - np.append(
             design @ by_first, by_second.sum()
         )
@@ -273,29 +285,30 @@ def _site(fit: Fit, rows: CurveRows, scale: _Scale) -> tuple[Floats, Floats]:
     return precision, precision @ mode + mode - loss(mode)[1]
 
 
-def _moved(fit: Fit, state: xr.Dataset) -> Fit:
-    """The fit with curves that depart by a day's filtered departure, drawn for every draw."""
-    posterior = fit.data["posterior"].to_dataset()
+def _moved(curves: Curves, state: xr.Dataset) -> Curves:
+    """Curves that depart by a day's filtered departure, drawn for every draw."""
+    posterior = curves.posterior
     scale = _Scale(**state.attrs)
-    shape = (posterior.sizes["chain"], posterior.sizes["draw"])
     zero = np.zeros(len(PARTS))
     normal = np.random.default_rng(0).multivariate_normal
-    drawn = normal(zero, state["filtered_covariance"], shape, "ignore", method="eigh")
+    drawn = normal(
+        zero, state["filtered_covariance"], curves.shape, "ignore", method="eigh"
+    )
     # no mean is known of a part that did not move
     drawn += np.nan_to_num(state["filtered"].to_numpy()) - drawn.mean(axis=(0, 1))
-    line = drawn[..., :2] @ scale.design(knots_in(fit.data, "mean_knot"))
+    line = drawn[..., :2] @ scale.design(curves.knots("mean_knot"))
     departures = (
         xr.DataArray(line, dims=("chain", "draw", "mean_knot")),
         xr.DataArray(drawn[..., 2], dims=("chain", "draw")),
     )
-    curves = {}
-    for curve, departure in zip(family_of(fit.prior).curves, departures, strict=True):
-        for name in (curve, *(f"{curve}_of_{grouping}" for grouping in fit.groupings)):
+    moved = {}
+    for curve, departure in zip(curves.family.curve_names, departures, strict=True):
+        of_levels = (f"{curve}_of_{grouping}" for grouping in curves.groupings)
+        for name in (curve, *of_levels):
             if name in posterior:
-                curves[name] = (posterior[name] + departure).transpose(
-                    *posterior[name].dims
-                )
-    return with_posterior(fit, posterior.assign(curves))
+                values = posterior[name] + departure
+                moved[name] = values.transpose(*posterior[name].dims)
+    return curves.with_draws(posterior.assign(moved))
 
 
 def walk(precision: Floats, pull: Floats, day: NDArray[Any]) -> xr.Dataset:

@@ -14,19 +14,18 @@ import pandas as pd
 from numpy.random import Generator
 from numpy.typing import ArrayLike
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Floats, Ints, equal_parts
 from .._lib.reprs import code_of
-from ..data.items import group_roles, roles_of
 from ..families import family_of
 from ..families.priors import Prior, Spline
 from ..families.scales import LINEAR
 from ..fits.fit import Fit
-from ..posterior.curves import average_curves
-from ..posterior.predictive import posterior_of
+from ..posterior.item_columns import places
+from ..posterior.predictive import Posterior, widened
 from .comparison import mixture_weights
 from .findings import FAIL, OK, WARN, WARNS, Remedy
-from .observations import Observations, even_draws
-from .pit import NUMBER, equal_parts, is_cut, level_codes
+from .observations import Observations
+from .pit import NUMBER, is_cut, level_codes
 
 # differences of ECDFs that matter to few uses, of that many items
 _SMALL = 0.01
@@ -92,7 +91,7 @@ def advise(
     departing = int((tests["verdict"] != OK).sum())
     # wrong noise shows by size, in zeros and in shape
     explained = "noise" in failed and departing > 0
-    gaining = [] if explained else _remedies(fit, gains, bool(failed), departing > 0)
+    gaining = [] if explained else _remedies(gains, bool(failed), departing > 0)
     numbers = {
         "clusters": values.get("clusters", 1.0),
         "k": values.get("leave-one-out"),
@@ -121,7 +120,7 @@ def advise(
         "sway": "leave-one-out" in off,
     }
     if "noise" in off:
-        doubt = posterior_of(fit).outcome.words.doubt
+        doubt = fit.curves.outcome.words.doubt
         yield Remedy("noise", doubt.format(width=values["noise"]))
     for rules, remedies in ((before, gaining), (after, [])):
         for rule, holds in rules.items():
@@ -130,11 +129,11 @@ def advise(
         yield from remedies
 
 
-def _remedies(fit: Fit, gains: "Gains", failed: bool, departing: bool) -> list[Remedy]:
+def _remedies(gains: "Gains", failed: bool, departing: bool) -> list[Remedy]:
     """Remedies that gain more than chance: of columns alone if no test is off."""
-    remedies = [*_of_columns(fit, gains)]
+    remedies = [*_of_columns(gains)]
     if failed or departing:
-        remedies += _of_model(fit, gains)
+        remedies += _of_model(gains)
     if failed:  # new items stray a little as a whole, by the error of the curves
         refit = "The curves are off for all items: if others made the fit, fit again with these."
         remedies.append(Remedy("curves", refit, nats=gains.overall()))
@@ -142,9 +141,9 @@ def _remedies(fit: Fit, gains: "Gains", failed: bool, departing: bool) -> list[R
     return sorted(gaining, key=lambda remedy: -remedy.nats)
 
 
-def _of_model(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
-    prior = fit.prior
-    outcome = posterior_of(fit).outcome
+def _of_model(gains: "Gains") -> Iterator[Remedy]:
+    prior = gains.posterior.prior
+    outcome = gains.posterior.outcome
     columns = gains.items.columns
     n = gains.items.n
     word = outcome.words.size
@@ -183,19 +182,19 @@ def _of_model(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
     )
     gain = gains.by(equal_parts(columns["score"], _PARTS, n))
     yield Remedy("knots", words, "score", prior=supple, nats=gain)
-    atoms = np.array(fit.atoms)
-    if (on_atom := np.isin(columns["score"], atoms)).any():
+    atom = gains.posterior.curves.atom(columns["score"])
+    if atom.any():
         words = (
             "Items of a score that many share, such as a default score, are of several kinds: "
             "give them a group=, or fit them separately."
         )
-        atom = np.where(on_atom, 1 + np.searchsorted(atoms, columns["score"]), 0)
         yield Remedy("atoms", words, "score", nats=gains.by(atom))
 
 
-def _of_columns(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
-    groups = tuple(group_roles(roles_of(fit.data.attrs)).values())
-    kind = f"soc.{posterior_of(fit).outcome.kind.capitalize()}Items"
+def _of_columns(gains: "Gains") -> Iterator[Remedy]:
+    curves = gains.posterior.curves
+    groups = tuple(curves.roles.groups.values())
+    kind = f"soc.{curves.outcome.kind.capitalize()}Items"
     for column, values in gains.items.labels.items():
         number = values.nunique()
         grouping = (*groups, column) if groups else column
@@ -207,10 +206,10 @@ def _of_columns(fit: Fit, gains: "Gains") -> Iterator[Remedy]:
             )
         elif number * _FEWEST > len(values):
             continue  # names of items
-        elif column in groups and fit.groups:
+        elif column in groups and curves.groups:
             words = f"Groups of {column!r} are off although each has its curves: fit each alone."
         elif column in groups:
-            tried = {"prior": replace(fit.prior, groups=True)}
+            tried = {"prior": replace(curves.prior, groups=True)}
             words = f"Levels of {column!r} differ: fit {code_of(tried['prior'])}."
         elif number <= _MOST_GROUPS:
             words = (
@@ -243,40 +242,37 @@ def _more(spline: Spline) -> Spline:
 class Gains:
     """Gains of remedies in nats, of all items, from some rows; 0 where chance explains them."""
 
-    def __init__(self, fit: Fit, items: Observations, rng: Generator) -> None:
+    def __init__(
+        self, posterior: Posterior, items: Observations, rng: Generator
+    ) -> None:
         _, self.items = items.sample(_ROWS, rng)
         self._scale = float(items.n.sum() / self.items.n.sum())
-        self._fit = fit
-        self._posterior = posterior_of(fit)
-        outcome = self._posterior.outcome
+        self.posterior = posterior
+        outcome = self.posterior.outcome
         columns = self.items.columns
         self._outcomes = columns[outcome.observed], columns[outcome.size]
-        places = columns["score"], columns.get("group"), columns[outcome.size]
-        location, dispersion = (curve[None] for curve in average_curves(fit, *places))
-        if "spread" in columns:
-            family = self._posterior.family
-            location, dispersion = family.widened(
-                location, dispersion, columns["spread"]
-            )
-        self._location = location
-        self._dispersion = dispersion
-        spread = np.exp(dispersion)
+        average = posterior.curves.average(*places(outcome, columns))
+        location, dispersion = (curve[None] for curve in average)
+        self._location, self._dispersion = widened(
+            posterior.curves, (location, dispersion), columns
+        )
+        spread = np.exp(self._dispersion)
         self._sd = np.sqrt(spread if outcome.theta is LINEAR else np.log1p(spread))
 
     def _densities(self, places: ArrayLike, spread: float = 0.0) -> Floats:
         """Log densities (places, n) under shifts of both curves, of the first in sds of theta."""
         location = self._location + np.asarray(places)[:, None] * self._sd
         curves = location, self._dispersion + spread
-        return np.asarray(self._posterior.family.log_density(*self._outcomes, *curves))
+        return np.asarray(self.posterior.family.log_density(*self._outcomes, *curves))
 
     @cached_property
     def _base(self) -> Floats:
         """Log density under the fit; on a grid it has no closed form in the curves."""
-        if not self._fit.prior.gridded:
+        if not self.posterior.prior.gridded:
             return self._densities([0.0])[0]
-        draws = even_draws(self._fit, _DRAWS)
+        draws = self.posterior.curves.even_draws(_DRAWS)
         return np.asarray(
-            self._posterior.log_density(self.items.columns, draws).mean(axis=0)
+            self.posterior.log_density(self.items.columns, draws).mean(axis=0)
         )
 
     @cached_property
@@ -309,7 +305,7 @@ class Gains:
     def zero(self) -> float:
         """Gain from a share of theta that is 0, on top of one shift of both curves."""
         y, size = self._outcomes
-        zero = self._posterior.outcome.log_likelihood(y, size, np.zeros(len(y)))
+        zero = self.posterior.outcome.log_likelihood(y, size, np.zeros(len(y)))
         shifted = (
             base for spread in _SPREADS for base in self._densities(_RISES, spread)
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,14 +20,16 @@ from .._lib.errors import (
     warn_user,
 )
 from .._lib.psis import smoothed
+from .._lib.reprs import counted
 from .._lib.threads import one_blas_thread
 from ..data.items import Items
 from ..data.statistics import STATISTICS, Statistics
 from ..families.priors import Prior
-from ..fits.fit import PARETO_K, Fit, Status, named_fits, outcome_roles
+from ..fits.fit import PARETO_K, Fit, Status, named_fits
 from ..fits.methods import Method
-from ..posterior.item_columns import in_chunks, select
-from ..posterior.predictive import posterior_of
+from ..posterior.averages import density_moments
+from ..posterior.item_columns import Columns, in_chunks, select
+from ..posterior.predictive import Posterior, posterior_of, posterior_under
 from .findings import OK
 from .observations import (
     ITEMS_OR_STATISTICS,
@@ -34,7 +37,6 @@ from .observations import (
     clustered,
     curve_rows,
     observe,
-    thin,
 )
 
 _CHUNK = 20_000  # rows at once
@@ -103,7 +105,7 @@ class LeftOut:
 
 
 def leave_one_out(
-    fit: Fit,
+    posterior: Posterior,
     items: Observations,
     progress: bool | None = None,
     title: str = "leave-one-out",
@@ -111,12 +113,13 @@ def leave_one_out(
     """Leave every item out in turn; where the weights of draws differ, they are smoothed."""
     n = items.n
     k = np.full(len(items.n), np.nan)
-    moments = posterior_of(fit).density_moments
+    moments = partial(density_moments, posterior)
     full, by_row, sway = in_chunks(moments, _CHUNK, items.columns, title, progress)
     number = np.clip((sway > _SWAY).sum(), _LEAST_SMOOTHED, _SMOOTHED)
     worst = np.argsort(-sway)[:number]
-    thinned = thin(fit, max(_FEWEST_DRAWS, _MOST_NUMBERS // number))
-    density = posterior_of(thinned).log_density(select(items.columns, worst))
+    most = max(_FEWEST_DRAWS, _MOST_NUMBERS // number)
+    thinned = posterior_under(posterior.curves.thin(most))
+    density = thinned.log_density(select(items.columns, worst))
     log_weight, k[worst] = smoothed(-density)
     by_row[worst] = special.logsumexp(log_weight + density, axis=0)
     return LeftOut(n, by_row, k, float(n @ (full - by_row)), len(density))
@@ -135,11 +138,17 @@ def compare(
 
     Parameters
     ----------
-    fits, data
-        Fits by name; and the items that made all of them, or their statistics with joint cells, of
-        which all items are left out, at the precision of the cells.
-    subset, seed, progress
-        Number of random items that are left out, their seed, and whether to show progress.
+    fits : Mapping[str, Fit]
+        Fits by name.
+    data : PoissonItems, NormalItems, BinomialItems or Statistics
+        The items that made all of them, or their statistics with joint cells, of which all items
+        are left out, at the precision of the cells.
+    subset : int
+        Number of random items that are left out.
+    seed : int
+        Seed of these.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
@@ -157,6 +166,13 @@ def compare(
         If there are fewer than two fits, or `data` are not the items that made all of them. A
         `ConvergenceWarning` says where ``trust`` is not ``"ok"``, an `ItemsWarning` that items have
         clusters, which ``se`` and ``dse`` ignore.
+
+    References
+    ----------
+    .. [1] Vehtari, Gelman and Gabry (2017), Practical Bayesian model evaluation using
+       leave-one-out cross-validation and WAIC, Statistics and Computing 27, 1413-1432.
+    .. [2] Yao, Vehtari, Simpson and Gelman (2018), Using stacking to average Bayesian predictive
+       distributions, Bayesian Analysis 13, 917-1007.
 
     Examples
     --------
@@ -206,8 +222,8 @@ def left_out(
     what, unit = (
         ("items", "item") if isinstance(data, Items) else ("statistics", "cell")
     )
-    rows = observe(fit, data, progress=progress)
-    if total := other_total(fit, rows):
+    rows = observe(fit.curves, data, progress=progress)
+    if total := other_total(fit, rows.columns, rows.n):
         raise FitError(
             f"the {what} and {name!r} are of different items ({total}): leaving items out compares "
             "fits to the same ones"
@@ -216,12 +232,11 @@ def left_out(
         return None, doubt
     if isinstance(data, Items):
         _, rows = rows.sample(subset, np.random.default_rng(seed))
-    loo = leave_one_out(fit, rows, progress, f"leave-one-out of {name}")
+    loo = leave_one_out(posterior_of(fit), rows, progress, f"leave-one-out of {name}")
     if not np.isfinite(loo.elpd_i).all():
         return None, "draws differ too much in what they say of single items"
-    number = loo.doubtful
-    large = f"{number:,} {unit}{'s' * (number > 1)} with Pareto k > {loo.good_k:.2f}"
-    return loo, large if number else OK
+    large = f"{counted(loo.doubtful, unit)} with Pareto k > {loo.good_k:.2f}"
+    return loo, large if loo.doubtful else OK
 
 
 def doubt_of(status: Status) -> str:
@@ -304,8 +319,14 @@ def cross_validate(
 
     Parameters
     ----------
-    stats, prior, method, progress
-        Statistics with folds; and as in `soc.fit`.
+    stats : Statistics
+        Statistics with folds.
+    prior : Gamma, Normal, Beta or None
+        As in `soc.fit`.
+    method : VI, NUTS, FiveSteps or None
+        As in `soc.fit`.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
@@ -341,7 +362,7 @@ def cross_validate(
     for fold in range(stats.folds):
         if n := (fold_statistics := stats.of_fold(fold)).n_items:
             others = fit(stats.without_fold(fold), prior, method, progress=progress)
-            rows = curve_rows(others, fold_statistics)
+            rows = curve_rows(others.curves, fold_statistics)
             elpd = float(
                 rows.sums.values(rows.location[None], rows.dispersion[None]).sum()
             )
@@ -359,7 +380,7 @@ def _check_columns(fits: Mapping[str, Fit]) -> None:
                 f"{name!r} is a fit with one draw, which cannot leave items out: compare such "
                 "fits by soc.evaluate.cross_validate, on statistics with folds"
             )
-        roles, base_roles = (outcome_roles(x.data.attrs) for x in (fit, base))
+        roles, base_roles = (x.curves.roles.outcomes for x in (fit, base))
         if roles != base_roles:
             raise FitError(
                 f"{reference!r} and {name!r} are fits of other columns ({base_roles} and {roles}): "
@@ -367,28 +388,22 @@ def _check_columns(fits: Mapping[str, Fit]) -> None:
             )
 
 
-def other_total(fit: Fit, rows: Observations) -> str:
+def other_total(fit: Fit, columns: Columns, n: Ints) -> str:
     """Return a total of rows that is not that of the fit's items; empty if those it has agree."""
-    groups = [
-        fit.data[g]
-        for g in ("constant_data", "observed_data")
-        if g in fit.data.children
-    ]
-    bins = {
-        str(key): values for group in groups for key, values in group.data_vars.items()
-    }
-    outcome = posterior_of(fit).outcome
-    columns = {**rows.columns, "n_items": np.ones(len(rows.n))}
+    outcome = fit.curves.outcome
+    bins: dict[str, Any] = {}
+    for group in ("constant_data", "observed_data"):
+        if group in fit.data.children:
+            bins |= {str(key): x for key, x in fit.data[group].data_vars.items()}
     if outcome.observed in bins and not outcome.whole:  # bins have the means
         bins[outcome.observed] = bins[outcome.observed] * bins["n_items"]
-    for key in (
-        "n_items",
-        outcome.observed,
-        *([outcome.size] if outcome.sizes_add else []),
-    ):
-        if key in bins and key in columns:
-            a = float(rows.n @ columns[key])
-            b = float(bins[key].sum())
-            if abs(a - b) > _SAME * float(rows.n @ np.abs(columns[key])):
-                return f"{key} adds up to {a:,.12g} and {b:,.12g}"
+    values = {**columns, "n_items": np.ones(len(n))}
+    for key in ("n_items", outcome.observed, outcome.size):
+        if key == outcome.size and not outcome.sizes_add:
+            continue
+        if key in bins and key in values:
+            total = float(n @ values[key])
+            of_fit = float(bins[key].sum())
+            if abs(total - of_fit) > _SAME * float(n @ np.abs(values[key])):
+                return f"{key} adds up to {total:,.12g} and {of_fit:,.12g}"
     return ""

@@ -19,6 +19,7 @@ from ..families.priors import Prior
 
 PROB = 0.9  # of intervals, where the user names none
 SIDES = float(special.ndtri((1 + PROB) / 2))  # sds to either end of such an interval
+ALL = "all items"
 OK, WARN, FAIL = VERDICTS = "ok", "warn", "fail"
 # p-values: after correction for many tests, and each by itself
 FAILS = 0.01
@@ -50,12 +51,17 @@ class Remedy:
 
     Attributes
     ----------
-    check, sentence, column
-        What was found, the same in words with what to try, and the column of the items, if it is
-        found among its levels.
-    prior, roles
-        A prior to fit, and roles to give to columns of the items; perhaps neither.
-    nats
+    check : str
+        What was found.
+    sentence : str
+        The same in words, with what to try.
+    column : str
+        Column of the items among whose levels it was found, if any.
+    prior : Gamma, Normal, Beta, a mixture of them or None
+        A prior to fit.
+    roles : Mapping[str, str or tuple[str, ...]]
+        Roles to give to columns of the items.
+    nats : float
         What to expect of it: an increase of the log predictive density of all items.
     """
 
@@ -128,12 +134,16 @@ class Result:
 
     Attributes
     ----------
-    table
+    table : pandas.DataFrame
         ``what`` was found ``where``, of ``n`` items: a ``value``, the ends ``low`` and ``high`` of
         its interval, ``p`` (NaN where there is none) and ``verdict``: ``"ok"``, ``"warn"`` or
         ``"fail"``, of estimates that nothing tests ``"ok"``. `print` shows the worst rows first.
-    data, advice, title
-        Draws and numbers behind the table, what it means in plain sentences, and what it is of.
+    data : xarray.Dataset or xarray.DataTree
+        Draws and numbers behind the table.
+    advice : tuple[str, ...]
+        What it means in plain sentences.
+    title : str
+        What the table is of.
     """
 
     table: pd.DataFrame

@@ -5,38 +5,27 @@ that of the mean curve, and at their cell's mean exposure or noise sd. For the P
 anywhere in its cell, for leave-one-out at its mean: at most 1/1500 nat off, for all priors alike.
 """
 
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.random import Generator
-from numpy.typing import NDArray
-from scipy import sparse
 
 from .._lib.arguments import A
 from .._lib.arrays import Floats, Ints
-from .._lib.errors import ItemsError, ItemsWarning, StatisticsError
-from .._lib.progress import parts
-from .._lib.threads import ordered_map
+from .._lib.errors import ItemsError
 from .._model.rows import CLASS
-from ..data.items import ANY_ITEMS, Items, group_roles, roles_of
+from ..data.items import ANY_ITEMS, Items
+from ..data.roles import Roles
 from ..data.statistics import Statistics, refuse_weights
-from ..data.summaries import totals_of
-from ..families import family_of
+from ..data.summaries import Options, totals_of
 from ..families.rows import RowSums
-from ..fits.fit import Fit, outcome_roles
-from ..posterior.calibration import bin_scores_of
-from ..posterior.curves import (
-    average_curves,
-    items_at_once,
-    warn_of_extrapolated_bins,
-    with_posterior,
-)
-from ..posterior.item_columns import Columns, read_items, select
-from ..posterior.predictive import posterior_of
+from ..fits.curves import Curves
+from ..posterior.bins import bin_scores_of
+from ..posterior.extrapolation import warn_of_extrapolated_bins
+from ..posterior.item_columns import Columns, check_statistics, read_items, select
 
 ITEMS_OR_STATISTICS = A(
     Items | Statistics, f"{ANY_ITEMS}, or their statistics", ItemsError
@@ -50,7 +39,7 @@ class Observations:
     columns: Columns  # as posteriors read them; of cells also the outcomes' ends, low and high
     n: Ints  # items of each row
     labels: Mapping[str, pd.Series]  # columns to slice on, by name
-    roles: Mapping[str, str]
+    roles: Roles
 
     def sample(self, most: int, rng: Generator) -> tuple[Ints, "Observations"]:
         """Return the places of at most so many random rows, in order, and these rows."""
@@ -62,48 +51,44 @@ class Observations:
 
 
 def observe(
-    fit: Fit,
+    curves: Curves,
     data: Items | Statistics,
     by: Sequence[str] = (),
     progress: bool | None = None,
 ) -> Observations:
     """Read items, or joint cells of statistics, with the columns `by` and those of groups."""
     if isinstance(data, Statistics):
-        return _of_cells(fit, data)
-    names = list(dict.fromkeys([*by, *group_roles(data.roles).values()]))
-    columns, labels = read_items(fit, data, names, progress)
+        return _of_cells(curves, data)
+    names = list(dict.fromkeys([*by, *data.roles.groups.values()]))
+    columns, labels = read_items(curves, data, names, progress)
     n = np.ones(len(columns["score"]), dtype=np.int64)
     return Observations(columns, n, labels, data.roles)
 
 
-def _of_cells(fit: Fit, stats: Statistics) -> Observations:
-    check_roles(fit, stats)
+def _of_cells(curves: Curves, stats: Statistics) -> Observations:
+    check_statistics(curves, stats)
     refuse_weights(stats, "a check")
     stats.cells("joint")  # says what to do where there are none
-    warn_of_extrapolated_bins(fit, stats)
+    warn_of_extrapolated_bins(curves, stats)
     cells = stats.table("joint")
-    outcome = posterior_of(fit).outcome
+    outcome = curves.outcome
     code = cells["group"] * bool(stats.groups)
-    bins = bin_scores_of(fit, stats)
-    place = bins.place(code, cells["bin"])
+    bins = bin_scores_of(curves, stats)
     low, high = outcome.cell_range(cells)
-    columns: dict[str, NDArray[np.generic]] = {
-        "score": bins.score[place],
+    columns = bins.columns(cells) | {
         outcome.observed: cells["sum_y"] / cells["n"],
         outcome.size: outcome.mean_size(cells),
-        "spread": bins.spread[place],
+        "spread": bins.spread[bins.positions.rows(cells)],
         "low": low,
         "high": high,
     }
-    if fit.groups:
-        columns["group"] = np.array(stats.groups, dtype=object)[code]
     labels = {
         grouping.column: pd.Series(
             np.array(grouping.levels, dtype=object)[grouping.code[code]]
         )
         for grouping in stats.groupings
     }
-    return Observations(columns, cells["n"], labels, roles_of(stats.data.attrs))
+    return Observations(columns, cells["n"], labels, stats.roles)
 
 
 class CurveRows(NamedTuple):
@@ -116,47 +101,35 @@ class CurveRows(NamedTuple):
     dispersion: Floats
 
 
-def curve_rows(fit: Fit, stats: Statistics) -> CurveRows:
+def curve_rows(curves: Curves, stats: Statistics) -> CurveRows:
     """Return rows of statistics, of every group's bins."""
-    family = family_of(fit.prior)
-    by_size = fit.prior.exposure is not None
+    family = curves.family
+    by_size = curves.prior.exposure is not None
     size = None
     if by_size:
         stats.cells("joint")  # says what to do where there are none
-    bins = bin_scores_of(fit, stats)
+    bins = bin_scores_of(curves, stats)
     tables = {}
-    for name in ("joint",) if by_size else ("part", *family.rows.margins):
+    for name in ("joint",) if by_size else ("part", *family.outcome.margins):
         table = stats.table(name)
-        row = bins.place(table["group"] * bool(stats.groups), table["bin"])
-        tables[name] = {**table, "row": row}
+        tables[name] = {**table, "row": bins.positions.rows(table)}
     base = next(iter(tables.values()))
     place = np.arange(len(bins.score))
     if by_size:
-        key = np.stack([base["row"], base[family.rows.size_cell] >> CLASS])
+        key = np.stack([base["row"], base[family.outcome.size_cell] >> CLASS])
         (place, _), base["row"] = np.unique(key, axis=1, return_inverse=True)
     n = np.bincount(base["row"], base["n"], len(place))
     if by_size:
         size = np.bincount(base["row"], base["n"] * family.outcome.mean_size(base)) / n
     sums = family.rows.of(len(place), tables).with_spread(bins.spread[place])
-    labels = (
-        np.array(stats.groups, dtype=object)[bins.group[place]] if fit.groups else None
-    )
-    curves = average_curves(fit, bins.score[place], labels, size)
-    return CurveRows(sums, bins.score[place], n, *curves)
+    labels = None if bins.labels is None else bins.labels[place]
+    average = curves.average(bins.score[place], labels, size)
+    return CurveRows(sums, bins.score[place], n, *average)
 
 
 def clustered(data: Items | Statistics) -> bool:
     """Return True if items name clusters, or statistics keep them."""
     return data.blocks > 0 if isinstance(data, Statistics) else data.cluster is not None
-
-
-def check_roles(fit: Fit, stats: Statistics) -> None:
-    """Refuse statistics of other columns than the fit's."""
-    fit_roles, roles = (outcome_roles(x.data.attrs) for x in (fit, stats))
-    if fit_roles != roles:
-        raise StatisticsError(
-            f"the fit has items with the roles {fit_roles}, the statistics have {roles}"
-        )
 
 
 def check_rows(reference: Any, table: Any, words: Mapping[str, str], what: str) -> None:
@@ -177,45 +150,5 @@ def check_rows(reference: Any, table: Any, words: Mapping[str, str], what: str) 
 
 def totals_without_folds(items: Items, **options: Any) -> Statistics:
     """Return statistics of items in as many bins as they allow, without warnings of bins."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"[\d,]+ bins instead of", ItemsWarning)
-        return totals_of(items, folds=0, on_leakage="ignore", **options)
-
-
-def summed(
-    fit: Fit,
-    weight: Floats,
-    target: Ints,
-    size: int,
-    values: Callable[[slice], Sequence[Floats]],
-    progress: bool | None = False,
-) -> Floats:
-    """Return weighted sums of values (draws, items) over the items of each of `size` targets."""
-
-    def of_part(rows: slice) -> Floats:
-        number = rows.stop - rows.start
-        pairs = np.arange(number), target[rows]
-        share = sparse.csr_array((weight[rows], pairs), shape=(number, size))
-        return np.stack(np.broadcast_arrays(*(x @ share for x in values(rows))))
-
-    blocks = parts("sums over items", len(target), items_at_once(fit), progress)
-    return np.asarray(sum(ordered_map(of_part, blocks)))
-
-
-def even_draws(fit: Fit, most: int) -> Ints:
-    """Return indices of at most `most` draws, evenly spaced in each chain, chain after chain."""
-    chains, draws = (fit.data["posterior"].sizes[dim] for dim in ("chain", "draw"))
-    number = min(max(1, most // chains), draws)
-    return np.add.outer(
-        np.arange(chains) * draws, np.arange(number) * draws // number
-    ).ravel()
-
-
-def thin(fit: Fit, most: int) -> Fit:
-    """Return the fit with its `even_draws`."""
-    posterior = fit.data["posterior"].to_dataset()
-    draws = even_draws(fit, most)
-    per_chain = len(draws) // posterior.sizes["chain"]
-    if per_chain == posterior.sizes["draw"]:
-        return fit
-    return with_posterior(fit, posterior.isel(draw=draws[:per_chain]))
+    quiet: dict[str, Any] = {"on_leakage": "ignore", "warns_of_bins": False}
+    return totals_of(items, Options(folds=0, **quiet, **options))

@@ -19,18 +19,17 @@ import pandas as pd
 import xarray as xr
 from numpy.random import Generator
 
-from .._lib.arguments import digits
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Bools, Floats, Ints, equal_parts
 from .._lib.laws import uniform_distance, uniform_p_value
-from .._lib.reprs import number
+from .._lib.reprs import digits, number
 from ..families.outcome import Outcome
-from ..fits.fit import Fit
+from ..fits.curves import Curves
+from ..posterior.averages import cdf_interval
 from ..posterior.item_columns import Columns, in_chunks, select
-from ..posterior.predictive import Posterior, posterior_of
-from .findings import FAIL, FAILS, OK, WARN, WARNS, Finding, Remedy
-from .observations import Observations, even_draws
+from ..posterior.predictive import Posterior
+from .findings import ALL, FAIL, FAILS, OK, WARN, WARNS, Finding, Remedy
+from .observations import Observations
 
-ALL = "all items"
 TOGETHER = "PIT of slices"  # the check of all slices by one quantity together
 NUMBER = "slices with p < 0.05"  # the check of how many there are
 LEAST = 20  # items of a slice: no test on fewer says anything
@@ -92,9 +91,9 @@ def _word(level: Hashable) -> str:
 Masks = Mapping[Slice, Bools]  # in all functions `n` is the number of items of rows
 
 
-def slices(fit: Fit, items: Observations) -> dict[Slice, Bools]:
+def slices(curves: Curves, items: Observations) -> dict[Slice, Bools]:
     """Return masks of the slices with enough items."""
-    outcome = posterior_of(fit).outcome
+    outcome = curves.outcome
     n = items.n
     score = items.columns["score"]
     size = items.columns[outcome.size]
@@ -102,7 +101,8 @@ def slices(fit: Fit, items: Observations) -> dict[Slice, Bools]:
     roles = {"score": items.roles["score"], word: items.roles[outcome.size]}
     masks = {Slice(ALL): n > 0}
     masks |= {
-        Slice("score", roles["score"], "=", atom): score == atom for atom in fit.atoms
+        Slice("score", roles["score"], "=", atom): score == atom
+        for atom in curves.atoms
     }
     masks |= large_sizes(outcome, size, roles[word])
     for name, numbers in (("score", score), (word, size)):
@@ -183,18 +183,6 @@ def _fifths(values: pd.Series, n: Ints) -> tuple[Ints, list[str]]:
     return code, ranges
 
 
-def equal_parts(value: Floats, parts: int, n: Ints | Floats | None = None) -> Ints:
-    """Return numbers of parts of about equally many items by value, without ties; -1 for NaN."""
-    code = np.full(len(value), -1)
-    known = ~np.isnan(value)
-    tied = np.unique(value[known], return_inverse=True)[1]
-    items = np.bincount(tied, None if n is None else n[known])
-    middle = (np.cumsum(items) - 0.5 * items) / max(items.sum(), 1)
-    of_item = np.minimum((parts * middle[tied]).astype(int), parts - 1)
-    code[known] = np.unique(of_item, return_inverse=True)[1]
-    return code
-
-
 def cdf_ends(
     posterior: Posterior, columns: Columns, progress: bool | None = False
 ) -> Floats:
@@ -203,9 +191,9 @@ def cdf_ends(
 
     def ends(part: Columns) -> tuple[Floats, Floats]:
         if "low" not in part:
-            return posterior.cdf_interval(part)
+            return cdf_interval(posterior, part)
         rows = ({**part, observed: part[end]} for end in ("low", "high"))
-        (below, _), (_, upto) = map(posterior.cdf_interval, rows)
+        (below, _), (_, upto) = (cdf_interval(posterior, row) for row in rows)
         return below, np.maximum(upto, below)
 
     return in_chunks(ends, _CHUNK, columns, "predictive distribution", progress)
@@ -267,39 +255,41 @@ def pit_upto_grid(below: Floats, upto: Floats) -> Floats:
     return np.clip((GRID - below[:, None]) / width[:, None], 0.0, 1.0)
 
 
-def pits_by_score(ends: Floats, n: Ints, score: Floats, rng: Generator) -> xr.Dataset:
-    """Return ECDFs in 20 bins of the score, with each bin's mean score and number of items."""
-    part = equal_parts(score, _BINS, n)
-    pits = slice_pits(
-        ends, n, {Slice(str(k)): part == k for k in range(part.max() + 1)}, rng
-    )
+def bins_of_score(items: Observations) -> dict[Slice, Bools]:
+    """Mask 20 bins of the score, of about equally many items."""
+    bins = equal_parts(items.columns["score"], _BINS, items.n)
+    return {Slice(str(k)): bins == k for k in range(bins.max() + 1)}
+
+
+def pits_by_score(pits: xr.Dataset, items: Observations, bins: Masks) -> xr.Dataset:
+    """Return ECDFs in bins of the score, with each bin's mean score and number of items."""
     pits = pits.rename(slice="bin").drop_vars("bin")
-    mean_score = np.bincount(part, n * score) / pits["n_items"].to_numpy()
+    total = np.stack([*bins.values()]) @ (items.n * items.columns["score"])
     ecdfs = pits[["n_items"]].assign(ecdf=pits["randomised"] + pits["u"])
-    return ecdfs.assign_coords(score=("bin", mean_score))
+    return ecdfs.assign_coords(score=("bin", total / pits["n_items"].to_numpy()))
 
 
 def pit_tests(
-    fit: Fit, items: Observations, masks: Masks, ends: Floats, rng: Generator
+    posterior: Posterior,
+    items: Observations,
+    masks: Masks,
+    pits: xr.Dataset,
+    rng: Generator,
 ) -> tuple[xr.Dataset, list[Finding]]:
-    """Test the PIT by slice, from the ends (2, rows) of its intervals; return it and findings."""
+    """Test the PIT by slice; return it with p-values and quantities, and findings."""
     members = np.stack([*masks.values()])
-    pits = slice_pits(ends, items.n, masks, rng)
-    shifts = curve_shifts(fit, items, members, rng)
+    shifts = curve_shifts(posterior, items, members, rng)
     shared = (members * items.n) @ members.T.astype(float)
     replicated = replicated_distances(shifts, shared, rng)
     distances = zip(
         pits["distance"].values, pits["n_items"].values, replicated.T, strict=True
     )
-    pits["p_value"] = "slice", [distance_p_value(*each) for each in distances]
-    findings = [*pit_findings(pits), *_together(pits, [*masks], replicated)]
-    names = {
-        "quantity": [part.name for part in masks],
-        "column": [part.column for part in masks],
-    }
-    return pits.assign_coords(
-        {key: ("slice", values) for key, values in names.items()}
-    ), findings
+    p_values = [distance_p_value(*each) for each in distances]
+    pits = pits.assign(p_value=("slice", p_values)).assign_coords(
+        quantity=("slice", [part.name for part in masks]),
+        column=("slice", [part.column for part in masks]),
+    )
+    return pits, [*pit_findings(pits), *_together(pits, [*masks], replicated)]
 
 
 def loo_pit_finding(values: Floats, where: str) -> Finding:
@@ -310,11 +300,10 @@ def loo_pit_finding(values: Floats, where: str) -> Finding:
 
 
 def curve_shifts(
-    fit: Fit, items: Observations, members: Bools, rng: Generator
+    posterior: Posterior, items: Observations, members: Bools, rng: Generator
 ) -> Floats:
     """Return shifts of the ECDF of every slice's PIT at `GRID` by draw, (draws, slices, points)."""
-    posterior = posterior_of(fit)
-    draws = even_draws(fit, _DRAWS)
+    draws = posterior.curves.even_draws(_DRAWS)
     n = items.n
     row = rng.choice(len(n), min(_POOL, int(n.sum())), p=n / n.sum())
     rows = [row]
@@ -333,7 +322,7 @@ def curve_shifts(
     log_density = posterior.log_density(columns, draws)
     ratio = np.exp(log_density - log_density.max(axis=0))
     departure = ratio / ratio.mean(axis=0) - 1.0
-    share = pit_upto_grid(*posterior.cdf_interval(columns))
+    share = pit_upto_grid(*cdf_interval(posterior, columns))
     shifts = [departure[:, part] @ share[part] / part.sum() for part in weight > 0.0]
     return np.stack(shifts, axis=1)
 
@@ -386,7 +375,8 @@ def _exceedance(values: Floats, bound: float) -> float:
 
 def pit_findings(pits: xr.Dataset, what: str = "PIT") -> list[Finding]:
     """Return rows of a table of results, by slice."""
-    rows = pits[["distance", "p_value", "n_items"]].to_dataframe().itertuples()
+    table = pits[["distance", "p_value", "n_items"]].reset_coords(drop=True)
+    rows = table.to_dataframe().itertuples()
     return [
         Finding(what, str(where), n, distance, p=p) for where, distance, p, n in rows
     ]

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,8 +53,7 @@ def added(
     return rows
 
 
-@dataclass(frozen=True)
-class Grid:
+class Grid(NamedTuple):
     """Grid of scores of any sign, in equal steps within octaves; cells increase with the score."""
 
     floor: int  # scores smaller in size than 2^floor are in cell 0
@@ -80,14 +78,8 @@ FIRST_GRID = Grid(FLOOR, steps=14)
 """First grid, for scores of any range: cells of 1/16384 octave."""
 
 
-class Weights(NamedTuple):
-    """Scores on a grid."""
-
-    score_min: float
-    score_max: float
-    cell: Ints  # occupied cells, increasing
-    items: Ints  # numbers of items
-    weight: Ints  # sums of whole outcomes, or numbers of items
+CELL_SUMS = "cell", "n", "amount", "score_min", "score_max"
+"""Columns of scores on a grid: occupied cells, their items, and sums of whole outcomes or items."""
 
 
 def _choose_grid(low: float, high: float, least: float, most: int) -> Grid:
@@ -191,8 +183,7 @@ class Lookup(NamedTuple):
     """Bins by grid cell: ``below`` of its cell, plus how many of the next `most` edges are <= t."""
 
     grid: Grid
-    low: float  # the outermost edges; scores are clipped to them
-    high: float
+    ends: tuple[float, float]  # the outermost edges; scores are clipped to them
     lowest: int  # number of the first cell
     below: Ints  # by cell: number of edges in lower cells
     most: int  # edges in the fullest cell
@@ -202,7 +193,8 @@ class Lookup(NamedTuple):
 def make_lookup(edges: Floats) -> Lookup:
     """Coarsest lookup with at most two edges in a cell, or more if edges are very close."""
     if not len(edges):
-        return Lookup(Grid(0, 0), 1.0, 1.0, 1, np.zeros(1, dtype=np.int64), 0, edges)
+        below = np.zeros(1, dtype=np.int64)
+        return Lookup(Grid(0, 0), (1.0, 1.0), 1, below, most=0, edges=edges)
     low = float(edges[0])
     high = float(edges[-1])
     least = float(
@@ -217,7 +209,7 @@ def make_lookup(edges: Floats) -> Lookup:
         if most <= _TOGETHER:
             break
     padded = np.concatenate([edges, np.full(most, np.inf)])
-    return Lookup(grid, low, high, int(cells[0]), below, most, padded)
+    return Lookup(grid, (low, high), int(cells[0]), below, most, edges=padded)
 
 
 class Pile:

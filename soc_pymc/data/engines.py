@@ -9,9 +9,8 @@ import numpy as np
 
 from .._lib.arrays import Floats, Ints
 from .._lib.progress import phase
-from ..families import OUTCOMES
 from ..families.outcome import Outcome
-from .binning import Columns, Grid, Pile, Sums, Weights, make_lookup, sums_of
+from .binning import CELL_SUMS, Columns, Grid, Pile, Sums, make_lookup, sums_of
 from .formulas import (
     Folds,
     block_of_labels,
@@ -37,34 +36,26 @@ class Grouped:
     def __init__(self, items: Items, folds: Folds, progress: bool) -> None:
         self.items = items
         self._folds = folds
-        self._outcome = OUTCOMES[items.kind]
         self._progress = progress
         self._n, self.table = scan(items, progress)
         self._codes: dict[str, int] = {}  # of the labels of groups
 
-    def weights(self, grid: Grid, weight: str | None) -> Weights:
-        """Aggregate the items by cell."""
+    def weights(self, grid: Grid, weight: str | None) -> Columns:
+        """Items, their weight and range of scores by cell."""
         table = self.table
-        amount = table.count()
-        if weight:
-            amount = table[weight].cast("int64").sum().cast("int64")
-        sums = {"n": table.count(), "amount": amount}
-        ends = {"low": table.score.min(), "high": table.score.max()}
-        cell = score_cell(table.score, grid.floor, grid.steps, ibis_functions())
-        with phase("choosing bins", enabled=self._progress), readable():
-            rows = (
-                table.group_by(cell=cell)
-                .aggregate(**sums, **ends)
-                .order_by("cell")
-                .to_pyarrow()
-            )
-        cells = (np.asarray(rows[name], dtype=np.int64) for name in ("cell", *sums))
-        low, high = (np.asarray(rows[name], dtype=float) for name in ends)
-        return Weights(low.min(), high.max(), *cells)
+        amount = table[weight].cast("int64").sum() if weight else table.count()
+        sums = table.count(), amount, table.score.min(), table.score.max()
+        cell = score_cell(table.score, *grid, ibis_functions())
+        key, *names = CELL_SUMS
+        counted = table.group_by(**{key: cell}).aggregate(
+            **dict(zip(names, sums, strict=True))
+        )
+        with phase("choosing bins", enabled=self._progress):
+            return self._added(counted, (key,), names)
 
     def tables(self, edges: Floats, most_joint: int) -> Sums:
         """Make one grouped pass over joint cells, or one for each margin."""
-        outcome = self._outcome
+        outcome = self.items.outcome
         keyed = self._keyed(edges)
         tables = [name for name in outcome.tables if name != "joint" or most_joint]
         piles = {
@@ -101,24 +92,25 @@ class Grouped:
 
     def repeated_scores(
         self, grid: Grid, cells: Ints, least: int, ends: Sequence[float]
-    ) -> dict[float, int]:
+    ) -> Columns:
         """Scores in some cells that `least` items share, or that are `ends`, with their items."""
         import ibis
 
-        if not len(cells):
-            return {}
         score = self.table.score
         bounds = zip(grid.boundary(cells), grid.boundary(cells + 1), strict=True)
         inside = [(score >= exact(low)) & (score < exact(high)) for low, high in bounds]
-        counted = (
-            self.table.filter(ibis.or_(*inside))
-            .group_by("score")
-            .aggregate(n=ibis._.count())
-        )
+        near = self.table.filter(ibis.or_(*inside))
+        counted = near.group_by("score").aggregate(n=ibis._.count())
         repeated = counted.filter((ibis._.n >= least) | ibis._.score.isin(ends))
-        with readable():
-            rows = repeated.order_by("score").to_pyarrow().to_pydict()
-        return dict(zip(rows["score"], rows["n"], strict=True))
+        return self._added(repeated, ("score",), ("n",))
+
+    def _added(
+        self, expression: Any, keys: Sequence[str], names: Sequence[str]
+    ) -> Columns:
+        pile = Pile(keys, names)
+        for rows in self._batches(expression):
+            pile.add(rows)
+        return pile.total()
 
     def _keyed(self, edges: Floats) -> Any:
         """The table of items with columns of their group, fold, bin and cells."""
@@ -135,15 +127,17 @@ class Grouped:
                     .to_pylist()
                 )
             table = with_blocks(table, labels)
-        keyed = with_cells(with_bins(table, edges), self._outcome)
+        keyed = with_cells(with_bins(table, edges), self.items.outcome)
         if self._folds.by != "none":
-            fold = fold_of(self._folds, keyed, self._outcome.size, ibis_functions())
+            fold = fold_of(
+                self._folds, keyed, self.items.outcome.size, ibis_functions()
+            )
         group = keyed.group if "group" in keyed.columns else ibis.literal("")
         return keyed.mutate(fold=fold, group=group)
 
     def _batches(self, expression: Any) -> Iterator[Columns]:
         """Columns of record batches; groups are coded in the order of their appearance."""
-        integers = {"group", *_PART_KEYS, *self._outcome.integers}
+        integers = {*_PART_KEYS, *CELL_SUMS[:3], *self.items.outcome.integers}
         for batch in batches(expression, size=_ROWS):
             columns = {}
             for name, values in zip(batch.schema.names, batch.columns, strict=True):
@@ -194,10 +188,9 @@ def with_bins(table: Any, edges: Floats, prefix: str = "", score: str = "score")
     cuts = {f"{prefix}cut{k}": ends[lookup.below + k] for k in range(lookup.most)}
     cell = lookup.lowest + np.arange(len(lookup.below))
     columns = {f"{prefix}cell": cell, f"{prefix}below": lookup.below, **cuts}
-    clipped = ibis.least(
-        ibis.greatest(table[score], exact(lookup.low)), exact(lookup.high)
-    )
-    keyed = score_cell(clipped, lookup.grid.floor, lookup.grid.steps, ibis_functions())
+    low, high = map(exact, lookup.ends)
+    clipped = ibis.least(ibis.greatest(table[score], low), high)
+    keyed = score_cell(clipped, *lookup.grid, ibis_functions())
     table = table.mutate(**{f"{prefix}cell": keyed})
     joined = table.inner_join(ibis.memtable(pa.table(columns)), f"{prefix}cell")
     cuts_below = (

@@ -3,7 +3,6 @@
 Statistics have one group for each combination of levels that occurs, labelled by the levels.
 """
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -15,11 +14,9 @@ from .._lib.arguments import shown
 from .._lib.arrays import Ints
 from .._lib.errors import ItemsError, StatisticsError
 from ..families import OUTCOMES
+from ..families.outcome import Outcome
+from .roles import CROSS, MARK, NO_SCORE, Roles, is_group
 
-NO_SCORE = "(no score)"  # name of the column of scores of items without one
-ONE_SCORE = 0.5  # their score, which has a position on every scale
-MARK = "×"  # in no label of crossed groups; in place of a level it means none of them
-CROSS = f" {MARK} "  # between the levels in the label of a combination
 _LEAP = r"(\d\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29"
 _SHORT = r"02-(0[1-9]|1\d|2[0-8])"
 _LONG = r"(0[13578]|1[02])-(0[1-9]|[12]\d|3[01])"
@@ -47,7 +44,7 @@ class _Roles:
         if isinstance(self.group, list):
             object.__setattr__(self, "group", tuple(self.group))
         roles = self.roles
-        outcome = OUTCOMES[self.kind]
+        outcome = self.outcome
         role_of = dict[str, str]()
         y = outcome.observed
         size = outcome.size
@@ -79,27 +76,31 @@ class _Roles:
                 )
 
     @property
-    def roles(self) -> Mapping[str, str]:
-        """Column names by role; several columns of groups have the roles group_1, group_2, ..."""
-        columns = {role: getattr(self, role) for role in OUTCOMES[self.kind].bounds}
-        columns |= roles_of_groups(self.group)
+    def roles(self) -> Roles:
+        """Names of columns by role."""
+        columns = {role: getattr(self, role) for role in self.outcome.bounds}
+        columns |= Roles.of_groups(self.group)
         columns |= {
             role: getattr(self, role) for role in ("id", "fold", "cluster", "date")
         }
         columns["score"] = NO_SCORE if self.score is None else self.score
-        return {role: name for role, name in columns.items() if name is not None}
+        return Roles({role: name for role, name in columns.items() if name is not None})
+
+    @property
+    def outcome(self) -> Outcome:
+        """The kind of their outcomes."""
+        return OUTCOMES[self.kind]
 
     @property
     def has_outcomes(self) -> bool:
         """True if the items name a column of outcomes."""
-        return OUTCOMES[self.kind].observed in self.roles
+        return self.outcome.observed in self.roles
 
     def __repr__(self) -> str:
         source = self.source if isinstance(self.source, str) else type(self.source)
         text = f"<{source.__name__}>" if isinstance(source, type) else repr(source)
         names = (
-            f", {name}={columns!r}"
-            for name, columns in arguments_of(self.roles).items()
+            f", {name}={columns!r}" for name, columns in self.roles.arguments.items()
         )
         return f"{type(self).__name__}({text}{''.join(names)})"
 
@@ -112,31 +113,31 @@ class PoissonItems(_Roles):
 
     Parameters
     ----------
-    source
+    source : table, str or list[str]
         A pandas, Polars or Arrow table, or another object with ``__arrow_c_stream__``; a path, a
         glob (read in sorted order) or a list of Parquet or CSV files; or an Ibis table.
-    score
+    score : str or None
         Column of the scores: finite numbers of any sign, from a model that never saw the item's own
         count (out of fold, or trained on earlier data). None fits one level and one spread to all
         items, or to each group.
-    count
+    count : str or None
         Column of the counts: whole numbers >= 0. Items without `count` can only be scored, by
         `soc.item_posteriors`: theta given the score alone.
-    exposure
+    exposure : str or None
         Column of the exposures: finite numbers >= 0, 0 only where the count is 0 too. Needed with
         `count`; without it only a prior with a term in exposure reads them.
-    group
-        Column of labels (text, whole numbers or true/false) of groups with separate statistics, or
-        several such columns, ``("country", "device")``, whose effects add up.
-    id
+    group : str or Sequence[str] or None
+        Column of labels (text, whole numbers or true/false) of groups with separate statistics.
+        Several such columns, ``("country", "device")``, have effects that add up.
+    id : str or None
         Column of whole numbers or text that identify the items; whole numbers make folds, the same
         on every engine. An id of several rows (with `date`, of one day) is refused.
-    fold
+    fold : str or None
         Column of fold numbers, whole from 0 to 999, instead of folds made from ids.
-    cluster
+    cluster : str or None
         Column of labels of clusters, such as campaigns, whose items depend on each other beyond
         their scores: `fit` then widens its bands. Folds never divide a cluster.
-    date
+    date : str or None
         Column of dates, times or text YYYY-MM-DD, for separate statistics of every day: the
         calendar day as stored, without conversion of time zones.
 
@@ -165,14 +166,26 @@ class NormalItems(_Roles):
 
     Parameters
     ----------
-    source, score, group, id, fold, cluster, date
+    source : table, str or list[str]
         As for `PoissonItems`.
-    value
+    score : str or None
+        As for `PoissonItems`.
+    value : str or None
         Column of the values: finite numbers, up to 1e35 in size. Optional as `count` of
         `PoissonItems`.
-    noise_sd
-        Column of the standard deviations of the values about their theta, from 1e-35 to 1e35, in
-        the unit of the values. Needed with `value`.
+    noise_sd : str or None
+        Column of the noise sds: the standard deviations of the values about their theta, from 1e-35
+        to 1e35, in the unit of the values. Needed with `value`.
+    group : str or Sequence[str] or None
+        As for `PoissonItems`.
+    id : str or None
+        As for `PoissonItems`.
+    fold : str or None
+        As for `PoissonItems`.
+    cluster : str or None
+        As for `PoissonItems`.
+    date : str or None
+        As for `PoissonItems`.
 
     Raises
     ------
@@ -199,13 +212,25 @@ class BinomialItems(_Roles):
 
     Parameters
     ----------
-    source, score, group, id, fold, cluster, date
+    source : table, str or list[str]
         As for `PoissonItems`.
-    successes
+    score : str or None
+        As for `PoissonItems`.
+    successes : str or None
         Column of the numbers of successes: whole numbers from 0 to the item's trials, or labels
         (true and false are 1 and 0). Optional as `count` of `PoissonItems`.
-    trials
+    trials : str or None
         Column of the numbers of trials: whole numbers >= 0. Needed with `successes`.
+    group : str or Sequence[str] or None
+        As for `PoissonItems`.
+    id : str or None
+        As for `PoissonItems`.
+    fold : str or None
+        As for `PoissonItems`.
+    cluster : str or None
+        As for `PoissonItems`.
+    date : str or None
+        As for `PoissonItems`.
 
     Raises
     ------
@@ -247,7 +272,7 @@ def check_outcomes(value: Any, name: str = "items") -> Items:
     """Refuse arguments that are not items with outcomes."""
     items = check_items(value, name)
     if not items.has_outcomes:
-        outcome = OUTCOMES[items.kind]
+        outcome = items.outcome
         raise ItemsError(
             f"{name} name no column of {outcome.words.outcomes}: give them {outcome.observed}= and "
             f"{outcome.size}= (without these they can only be scored, by soc.item_posteriors)"
@@ -265,67 +290,10 @@ class Grouping:
     code: Ints  # of the level of each group
 
 
-def roles_of(attrs: Mapping[Any, Any]) -> dict[str, str]:
-    """Columns by role, from the attributes of a fit or of statistics."""
-    return dict(json.loads(attrs.get("roles", "{}")))
-
-
-def has_score(attrs: Mapping[Any, Any]) -> bool:
-    """True unless the items of a fit or of statistics have no score."""
-    return roles_of(attrs).get("score") != NO_SCORE
-
-
-def is_group(role: str) -> bool:
-    """True for the role of a column of groups."""
-    return role == "group" or role.startswith("group_")
-
-
-def is_label(role: str) -> bool:
-    """True for the role of a column of labels: dates, groups or clusters."""
-    return is_group(role) or role in ("date", "cluster")
-
-
-def group_roles[T](roles: Mapping[str, T]) -> dict[str, T]:
-    """Columns of groups by role, in order."""
-    return {role: column for role, column in roles.items() if is_group(role)}
-
-
-def key_roles[T](roles: Mapping[str, T]) -> dict[str, T]:
-    """The column of dates, if there is one, and columns of groups by role."""
-    return {role: roles[role] for role in ("date",) if role in roles} | group_roles(
-        roles
-    )
-
-
-def roles_of_groups(group: Any) -> dict[str, Any]:
-    """Columns by role of what items have as ``group=``: a column, several, or None."""
-    columns = list(group) if isinstance(group, list | tuple) else [group]
-    if len(columns) == 1:
-        return {} if columns[0] is None else {"group": columns[0]}
-    return {f"group_{k}": column for k, column in enumerate(columns, 1)}
-
-
-def arguments_of(roles: Mapping[str, str]) -> dict[str, Any]:
-    """Arguments of items with these roles."""
-    arguments: dict[str, Any] = {
-        role: name for role, name in roles.items() if not is_group(role)
-    }
-    if arguments.get("score") == NO_SCORE:
-        arguments["score"] = None
-    if columns := tuple(group_roles(roles).values()):
-        arguments["group"] = columns if len(columns) > 1 else columns[0]
-    return arguments
-
-
 def grouping_dims(names: Iterable[Any]) -> list[str]:
     """Dims of the levels of groups among names; besides several, group has their combinations."""
     dims = sorted(filter(is_group, map(str, names)), key=lambda name: (len(name), name))
     return [name for name in dims if name != "group"] or dims
-
-
-def column_of(roles: Mapping[str, str]) -> str:
-    """Columns of groups as one name, for messages and headings."""
-    return CROSS.join(group_roles(roles).values())
 
 
 def label_of(levels: Any) -> str:
@@ -339,7 +307,7 @@ def groupings_of(
     attrs: Mapping[Any, Any], labels: Sequence[str]
 ) -> tuple[Grouping, ...]:
     """Groupings of labels of groups, from the roles in the attributes of a fit or of statistics."""
-    roles = group_roles(roles_of(attrs))
+    roles = Roles.of(attrs).groups
     if not labels or not roles:
         return ()
     parts = [[label] if len(roles) == 1 else label.split(CROSS) for label in labels]

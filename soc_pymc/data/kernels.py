@@ -1,11 +1,13 @@
 """Compiled loops that sum many items; few are summed by the functions of these names in `local`."""
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numba
 import numpy as np
 from numba.extending import register_jitable
+from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .binning import Lookup
@@ -60,23 +62,44 @@ for _formula in (
     register_jitable(_formula)
 
 
+class _Layout(NamedTuple):
+    """Cells and sums of a table."""
+
+    cells: Ints  # grid, operand, bits and lowest number of each
+    powers: NDArray[np.uint64]  # of outcome, size and difference in each real sum
+    size_power: int
+    least: float  # smaller outcomes count as 0
+
+
+class _Rows(NamedTuple):
+    """Rows of a table, with an index of their keys."""
+
+    places: Ints  # keys and their rows, hashed
+    counts: Ints
+    real: Floats
+    used: int  # number of rows
+
+
 def add(number: Ints, items: Floats, sums: "GroupSum") -> None:
     """Add items to the rows of their keys."""
     cells = [
         (_GRIDS.index(cell.grid), _OPERANDS.index(cell.role), cell.bits, cell.low)
         for cell in sums.cells.values()
     ]
-    layout = np.array(cells, dtype=np.int64).reshape(-1, 4)
-    powers = np.array(sums.powers, dtype=np.uint64)
-    form = (sums.size_power, sums.least)
+    layout = _Layout(
+        np.array(cells, dtype=np.int64).reshape(-1, 4),
+        np.array(sums.powers, dtype=np.uint64),
+        sums.size_power,
+        sums.least,
+    )
     for start in range(0, len(number), _STRIP):
         sums.make_room(_STRIP)
         if sums.index is None:
             sums.index = np.full((4 * len(sums.real), 2), _EMPTY)
             _enter(sums.index, sums.counts, sums.used)
         strip = slice(start, start + _STRIP)
-        table = sums.index, sums.counts, sums.real, sums.used
-        sums.used = _add(number[strip], items[:, strip], layout, powers, form, *table)
+        rows = _Rows(sums.index, sums.counts, sums.real, sums.used)
+        sums.used = _add(number[strip], items[:, strip], layout, rows)
 
 
 @_inlined
@@ -129,9 +152,10 @@ def _key(number, outcome, x, complement, cells):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _add(number, items, cells, powers, form, index, counts, real, used):  # type: ignore[no-untyped-def]
+def _add(number, items, layout, rows):  # type: ignore[no-untyped-def]
     """Add items to the rows of their keys; returns how many rows there are now."""
-    size_power, least = form
+    cells, powers, size_power, least = layout
+    index, counts, real, used = rows
     shift = np.uint64(64 + _NEAR - np.log2(len(index)))
     power = np.ones((3, 4))  # of outcomes, sizes and their difference
     last = _EMPTY
@@ -148,11 +172,9 @@ def _add(number, items, cells, powers, form, index, counts, real, used):  # type
         r = np.uint64(row)  # unsigned, as negative indices count from the end
         counts[r, 1] += 1
         counts[r, 2] += np.int64(y)
-        power[0, 1], power[1, 1], power[2, 1] = (
-            outcome,
-            x if size_power == 1 else square(x, _XP),
-            x - y,
-        )
+        power[0, 1] = outcome
+        power[1, 1] = x if size_power == 1 else square(x, _XP)
+        power[2, 1] = x - y
         for f in range(3):
             power[f, 2] = power[f, 1] * power[f, 1]
             power[f, 3] = power[f, 2] * power[f, 1]
@@ -163,56 +185,49 @@ def _add(number, items, cells, powers, form, index, counts, real, used):  # type
 
 
 def in_order(
-    score: Floats, outcome: Floats, size: Floats, part: Ints, lookup: Lookup, bins: int
+    part: Ints, items: Sequence[Floats], lookup: Lookup, bins: int
 ) -> tuple[Ints, Floats]:
     """Row numbers (part times bins plus bin) and the items, nearly sorted by these numbers."""
-    number = np.empty(len(score), np.int64)
-    grid = lookup.grid
-    ends = (lookup.low, lookup.high)
-    steps = (grid.floor, grid.steps, lookup.lowest)
-    _number(
-        score,
-        part,
-        bins,
-        (lookup.edges, lookup.below, ends, steps, lookup.most),
-        number,
-    )
-    ordered, items = _sorted(score, outcome, size, number, bucket_shift(part, bins))
-    return ordered, items
+    number = _number(items[0], part, lookup, bins)
+    ordered = np.empty_like(number)
+    sorted_items = np.empty((3, len(number)))
+    _sort(number, tuple(items), bucket_shift(part, bins), ordered, sorted_items)
+    return ordered, sorted_items
 
 
 @_compiled
-def _number(score, part, bins, finder, number):  # type: ignore[no-untyped-def]
-    """Fill in the part times bins plus the bin; short loops become vector instructions."""
-    edges, below, ends, grid, most = finder
+def _number(score, part, lookup, bins):  # type: ignore[no-untyped-def]
+    """The part times bins plus the bin; short loops become vector instructions."""
+    grid, (low, high), lowest, below, most, edges = lookup
+    floor, steps = grid
+    number = np.empty(len(score), np.int64)
     for i in range(len(score)):
-        clipped = min(max(score[i], ends[0]), ends[1])
-        number[i] = score_cell(clipped, grid[0], grid[1], _XP) - grid[2]
+        clipped = min(max(score[i], low), high)
+        number[i] = score_cell(clipped, floor, steps, _XP) - lowest
     for i in range(len(score)):
         lower = below[number[i]]
         passed = 0
-        for k in range(
-            most
-        ):  # an unpredictable branch costs more than several comparisons
+        # an unpredictable branch costs more than several comparisons
+        for k in range(most):
             passed += edges[lower + k] <= score[i]
         number[i] = lower + passed + part[i] * bins
+    return number
 
 
 @_compiled
-def _sorted(score, outcome, size, number, shift):  # type: ignore[no-untyped-def]
+def _sort(number, items, shift, ordered, sorted_items):  # type: ignore[no-untyped-def]
+    """Fill in the numbers and items, sorted by the leading bits of the numbers."""
+    score, outcome, size = items
     start = np.zeros((number.max() >> shift) + 2, np.int64)
-    ordered = np.empty_like(number)
-    items = np.empty((3, len(number)))
-    for i in range(len(score)):
+    for i in range(len(number)):
         start[(number[i] >> shift) + 1] += 1
     for k in range(len(start) - 1):
         start[k + 1] += start[k]
-    for i in range(len(score)):
+    for i in range(len(number)):
         bucket = number[i] >> shift
         place = start[bucket]
         start[bucket] += 1
-        items[0, place] = score[i]
-        items[1, place] = outcome[i]
-        items[2, place] = size[i]
+        sorted_items[0, place] = score[i]
+        sorted_items[1, place] = outcome[i]
+        sorted_items[2, place] = size[i]
         ordered[place] = number[i]
-    return ordered, items

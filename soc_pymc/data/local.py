@@ -2,7 +2,7 @@
 
 import operator
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -14,9 +14,17 @@ from .._lib.compiled import compiled
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import phase
 from .._lib.threads import ordered_map
-from ..families import OUTCOMES
 from ..families.outcome import Outcome, sum_of
-from .binning import Columns, Grid, Lookup, Pile, Sums, Weights, make_lookup, sums_of
+from .binning import (
+    CELL_SUMS,
+    Columns,
+    Grid,
+    Lookup,
+    Pile,
+    Sums,
+    make_lookup,
+    sums_of,
+)
 from .formulas import (
     ARRAYS,
     Folds,
@@ -27,10 +35,13 @@ from .formulas import (
     summand,
     without_small,
 )
-from .items import CROSS, MARK, Items, is_day, key_roles
-from .sources import batches, count_of, kind_of, readable
-from .validation import FOLDS, bounds_of, check_total, plain, read, scan, with_group
+from .items import Items, is_day
+from .roles import CROSS, FOLDS, MARK, columns_of
+from .sources import batches, count_of, kind_of, opened, readable
+from .validation import check_total, check_types, scan
 
+Block = Mapping[str, NDArray[Any]]
+"""Columns of some items by role."""
 _BLOCK = 1_000_000  # items of a block
 _ROWS = 1 << 10  # initial rows of a table
 HEAD = 3  # columns before the real sums: the key, the number of items, the outcome as a whole
@@ -48,52 +59,46 @@ class Local:
     def __init__(self, items: Items, folds: Folds, progress: bool) -> None:
         self.items = items
         self._folds = folds
-        self._outcome = OUTCOMES[items.kind]
         self._progress = progress
         self._n: int | None = None
         self._codes: dict[str, int] = {}  # of the labels of groups
         self._lock = threading.Lock()  # of the codes
-        rows = plain(items)
-        self.table = with_group(read(items)) if rows is None else rows
+        self.table = opened(items.source, items.roles.columns)
+        check_types(items, self.table)
 
-    def weights(self, grid: Grid, weight: str | None) -> Weights:
-        """Count blocks in threads; only the needed columns are read."""
+    def weights(self, grid: Grid, weight: str | None) -> Columns:
+        """Items, their weight and range of scores by cell; only needed columns are read."""
         roles = ("score", weight) if weight else ("score",)
 
-        def count(block: Mapping[str, Any]) -> tuple[float, float, Columns]:
-            if not all(self._outcome.bounds[role].hold(block[role]) for role in roles):
+        def count(block: Block) -> Columns:
+            if not all(
+                self.items.outcome.bounds[role].hold(block[role]) for role in roles
+            ):
                 raise _NotValidError
             score = block["score"]
-            cell = grid.cell(block["score"])
-            occupied, n = np.unique(cell, return_counts=True)
-            amount = np.zeros_like(n) if weight else n
+            cells = grid.cell(score)
+            cell, n = np.unique(cells, return_counts=True)
+            amount = n
             if weight:
-                np.add.at(
-                    amount,
-                    np.searchsorted(occupied, cell),
-                    block[weight].astype(np.int64),
-                )
-            return (
-                score.min(),
-                score.max(),
-                {"cell": occupied, "n": n, "amount": amount},
-            )
+                amount = np.zeros_like(n)
+                whole = block[weight].astype(np.int64)
+                np.add.at(amount, np.searchsorted(cell, cells), whole)
+            ends = np.full((2, len(cell)), [[score.min()], [score.max()]])
+            return dict(zip(CELL_SUMS, (cell, n, amount, *ends), strict=True))
 
-        pile = Pile(("cell",), ("n", "amount"))
-        ends = []
-        for low, high, rows in self._mapped("choosing bins", roles, count):
-            ends += [low, high]
+        pile = Pile(CELL_SUMS[:1], CELL_SUMS[1:])
+        for rows in self._mapped("choosing bins", roles, count):
             pile.add(rows)
-        if not ends:
+        if not len(pile):
             self._refuse()
         cells = pile.total()
         check_total(self.items, float(cells["amount"].sum(dtype=float)))
         self._n = int(cells["n"].sum())
-        return Weights(float(min(ends)), float(max(ends)), *cells.values())
+        return cells
 
     def tables(self, edges: Floats, most_joint: int) -> Sums:
         """Validate and sum blocks, in their order, so that sums do not depend on threads."""
-        outcome = self._outcome
+        outcome = self.items.outcome
         lookup = make_lookup(edges)
         bins = len(edges) + 1
         folds = self._folds.number
@@ -105,13 +110,12 @@ class Local:
         names = [*outcome.margins, *["joint"] * (most_joint > 0)]
         cells = {name: GroupSum(outcome, name) for name in names}
 
-        def prepare(block: Mapping[str, Any]) -> tuple[float, Ints, Floats]:
-            score, y, size = (block[role] for role in outcome.bounds)
-            if not outcome.validity.are_valid(score, y, size):
+        def prepare(block: Block) -> tuple[float, Ints, Floats]:
+            columns = tuple(block[role] for role in outcome.bounds)
+            if not outcome.validity.are_valid(*columns):
                 raise _NotValidError
-            return float(y.sum()), *in_order(
-                score, y, size, self._parts(block), lookup, bins
-            )
+            ordered = in_order(self._parts(block), columns, lookup, bins)
+            return float(columns[1].sum()), *ordered
 
         def keyed(rows: dict[str, NDArray[Any]], folds: int) -> dict[str, NDArray[Any]]:
             part, rows["bin"] = np.divmod(rows.pop("number"), bins)
@@ -120,8 +124,7 @@ class Local:
 
         n = 0
         total = 0.0
-        joined = key_roles(self.items.roles).keys() - {"group"}
-        roles = [role for role in self.table.columns if role not in joined]
+        roles = self.items.roles
         for amount, number, items in self._mapped("summarizing items", roles, prepare):
             n = n + len(number)
             total = total + amount
@@ -147,50 +150,48 @@ class Local:
 
     def repeated_scores(
         self, grid: Grid, cells: Ints, least: int, ends: Sequence[float]
-    ) -> dict[float, int]:
+    ) -> Columns:
         """Scores in some cells that `least` items share, or that are `ends`, with their items."""
 
-        def count(block: Mapping[str, Any]) -> Columns:
+        def count(block: Block) -> Columns:
             inside = np.isin(grid.cell(block["score"]), cells)
-            scores, n = np.unique(
-                block["score"][inside] + 0.0, return_counts=True
-            )  # no -0
-            return {"score": scores, "n": n}
+            scores = block["score"][inside] + 0.0  # no -0
+            score, n = np.unique(scores, return_counts=True)
+            return {"score": score, "n": n}
 
-        if not len(cells):
-            return {}
         pile = Pile(("score",), ("n",))
         for rows in self._mapped("choosing bins", ("score",), count):
             pile.add(rows)
-        scores, n = pile.total().values()
-        chosen = (n >= least) | np.isin(scores, ends)
-        return dict(zip(scores[chosen].tolist(), n[chosen].tolist(), strict=True))
+        counts = pile.total()
+        chosen = (counts["n"] >= least) | np.isin(counts["score"], ends)
+        return {name: values[chosen] for name, values in counts.items()}
 
-    def _parts(self, block: Mapping[str, Any]) -> Ints:
+    def _parts(self, block: Block) -> Ints:
         """Code of each item's group times the number of folds, plus its fold."""
         group = block.get("group", np.zeros(len(block["score"]), dtype=np.int64))
         if self._folds.by == "none":
             return group
         if self._folds.by == "column" and not FOLDS.hold(block["fold"]):
             raise _NotValidError
-        fold = fold_of(self._folds, block, self._outcome.size)
+        fold = fold_of(self._folds, block, self.items.outcome.size)
         return group * self._folds.number + fold
 
     def _mapped[Result](
         self,
         title: str,
-        roles: Sequence[str],
-        work: Callable[[Mapping[str, Any]], Result],
+        roles: Iterable[str],
+        work: Callable[[Block], Result],
     ) -> Iterator[Result]:
         """Results of work on blocks of about a million items, in order, made in threads."""
+        chosen = self.items.roles.only(*roles)
 
         def run(block: Any) -> tuple[int, Result]:
-            columns = zip(block.schema.names, block.columns, strict=True)
+            columns = columns_of(block, chosen)
             return block.num_rows, work(
-                {role: self._numbers(role, c) for role, c in columns}
+                {role: self._numbers(role, values) for role, values in columns.items()}
             )
 
-        blocks = batches(self.table, roles, _BLOCK, self.items.source)
+        blocks = batches(self.table, chosen.columns, _BLOCK, self.items.source)
         with phase(title, unit="items", enabled=self._progress) as running:
             try:
                 for rows, result in ordered_map(run, blocks):
@@ -200,19 +201,17 @@ class Local:
                 self._refuse()
 
     def _numbers(self, role: str, values: Any) -> NDArray[Any]:
-        """Numbers of an Arrow array, NaN where missing; codes of groups, and blocks of clusters."""
-        if bounds_of(role):
-            return np.asarray(values.to_numpy(zero_copy_only=False))
+        """Numbers of a column: themselves, codes of groups, or blocks of clusters."""
+        if isinstance(values, np.ndarray):
+            return values
         if values.null_count:
             raise _NotValidError
-        if role == "id":
-            return np.asarray(values.to_numpy())
         encoded = values.dictionary_encode()
         words = encoded.dictionary.to_pylist()
         place = encoded.indices.to_numpy()
         if role == "cluster":
             return np.asarray(block_of_labels(words)[place])
-        marks = len(key_roles(self.items.roles)) - 1
+        marks = len(self.items.roles.joined) - 1
         dated = self.items.date
         for word in words:
             day = word.partition(CROSS)[0]
@@ -333,13 +332,13 @@ def part_sums(outcome: Outcome, number: Ints, items: Floats) -> dict[str, NDArra
 
 @compiled(_KERNELS, _ENOUGH)
 def in_order(
-    score: Floats, outcome: Floats, size: Floats, part: Ints, lookup: Lookup, bins: int
+    part: Ints, items: Sequence[Floats], lookup: Lookup, bins: int
 ) -> tuple[Ints, Floats]:
     """Row numbers (part times bins plus bin) and the items, nearly sorted by these numbers."""
     edges = lookup.edges[: len(lookup.edges) - lookup.most]
-    number = np.searchsorted(edges, score, side="right") + part * bins
+    number = np.searchsorted(edges, items[0], side="right") + part * bins
     order = np.argsort(number >> bucket_shift(part, bins), kind="stable")
-    return number[order], np.stack([score, outcome, size])[:, order]
+    return number[order], np.stack(items)[:, order]
 
 
 def bucket_shift(part: Ints, bins: int) -> int:

@@ -11,17 +11,17 @@ import glob
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from .._lib.arguments import path_of
 from .._lib.errors import ItemsError
 from .._lib.threads import threads
-from .items import NO_SCORE, ONE_SCORE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _KINDS = {
     "pandas.DataFrame": "pandas",
@@ -71,24 +71,19 @@ def is_remote(source: Any) -> bool:
         backend = source.get_backend()
         if backend.name != "duckdb":
             return backend.name not in _IN_PROCESS
-        return ("motherduck",) in backend.con.sql(
-            "SELECT type FROM duckdb_databases()"
-        ).fetchall()
+        databases = backend.con.sql("SELECT type FROM duckdb_databases()")
+        return ("motherduck",) in databases.fetchall()
 
 
 def _types(source: Any) -> list[tuple[str, str]]:
     """Names and types of the columns of a source; no column of a table in memory is read."""
     kind = kind_of(source)
-    pairs: Iterable[tuple[Any, Any]]
     if kind in ("pandas", "polars"):
         pairs = zip(source.columns, source.dtypes, strict=True)
-    elif kind == "arrow":
-        pairs = zip(source.column_names, source.schema.types, strict=True)
-    elif kind == "ibis":
-        with readable(source):
-            pairs = source.schema().items()
     else:
-        pairs = open_rows(source, hold=False).types.items()
+        rows = source if kind == "arrow" else opened(source, hold=False)
+        schema = schema_of(rows)
+        pairs = zip(schema.names, schema.types, strict=True)
     return [(str(name), str(dtype).lower()) for name, dtype in pairs]
 
 
@@ -115,24 +110,19 @@ def chosen(available: Sequence[Any], columns: Sequence[str] | None) -> list[str]
     occurrences = Counter(names)
     problems = {}
     by_lower_case = {name.lower(): name for name in names}
-    listed = ", ".join(map(repr, names[:_MOST_NAMES])) + ", ..." * (
-        len(names) > _MOST_NAMES
-    )
+    listed = ", ".join(map(repr, names[:_MOST_NAMES])) or "no columns"
+    listed += ", ..." * (len(names) > _MOST_NAMES)
     for column in selected:
-        if occurrences[column] > 1:
-            problems[column] = (
-                f"occurs {occurrences[column]} times: rename or drop the others"
-            )
-        elif not occurrences[column]:
+        times = occurrences[column]
+        if times > 1:
+            problems[column] = f"occurs {times} times: rename or drop the others"
+        elif not times:
             close = difflib.get_close_matches(column.lower(), list(by_lower_case), n=1)
             hint = f": did you mean {by_lower_case[close[0]]!r}?" if close else ""
-            problems[column] = (
-                f"is missing; the table has {listed or 'no columns'}{hint}"
-            )
+            problems[column] = f"is missing; the table has {listed}{hint}"
     if problems:
-        raise ItemsError(
-            "\n".join(f"column {name!r} {text}" for name, text in problems.items())
-        )
+        lines = [f"column {name!r} {text}" for name, text in problems.items()]
+        raise ItemsError("\n".join(lines))
     return selected
 
 
@@ -164,54 +154,48 @@ def _database(process: int, number_of_threads: int) -> Any:
 class Rows:
     """Columns of files or of a table in memory, in the order of their rows."""
 
-    types: Mapping[str, str]
-    """Types by column: DuckDB's of files that are read again by each pass, else Arrow's."""
-    held: Any  # Arrow table; None for such files
+    schema: "pa.Schema"
+    held: "pa.Table | None"  # None for files that are read again by each pass
     paths: Sequence[str] = ()
 
     @property
     def columns(self) -> list[str]:
         """Names of the columns."""
-        return list(self.types)
+        return list(self.schema.names)
 
-    def batches(self, columns: Sequence[str], size: int) -> Iterator[Any]:
-        """Arrow record batches of some columns, of at most `size` rows."""
+    def select(self, *columns: str) -> "Rows":
+        """Some of the columns."""
+        import pyarrow as pa
+
+        schema = pa.schema([self.schema.field(name) for name in columns])
+        held = None if self.held is None else self.held.select(columns)
+        return Rows(schema, held, self.paths)
+
+    def to_pyarrow_batches(self, chunk_size: int) -> "Iterator[pa.RecordBatch]":
+        """Record batches of at most `chunk_size` rows."""
         if self.held is None:
-            yield from _arrow_reader(
-                _query(", ".join(map(_term, columns)), self.paths), size
-            )
+            quoted = ['"' + name.replace('"', '""') + '"' for name in self.columns]
+            yield from _arrow_reader(_query(", ".join(quoted), self.paths), chunk_size)
             return
-        table = self.held.select(columns)
-        for start in range(0, table.num_rows, size):
-            yield from table.slice(start, size).combine_chunks().to_batches()
+        for start in range(0, self.held.num_rows, chunk_size):
+            part = self.held.slice(start, chunk_size)
+            yield from part.combine_chunks().to_batches()
 
-    def table(self) -> Any:
-        """All rows as an Arrow table."""
+    def to_pyarrow(self) -> "pa.Table":
+        """All rows."""
         import pyarrow as pa
 
         if self.held is not None:
-            return self.held.select(self.columns)
-        return pa.Table.from_batches(self.batches(self.columns, _AT_ONCE))
-
-    def count(self) -> int:
-        """The number of rows."""
-        if self.held is not None:
-            return int(self.held.num_rows)
-        return int(_query("count(*)", self.paths).fetchone()[0])
+            return self.held
+        return pa.Table.from_batches(self.to_pyarrow_batches(_AT_ONCE))
 
 
-def _term(name: str) -> str:
-    """A column in SQL."""
-    quoted = '"' + name.replace('"', '""') + '"'
-    return f"CAST({ONE_SCORE} AS DOUBLE) AS {quoted}" if name == NO_SCORE else quoted
-
-
-def _query(terms: str, paths: Sequence[str], verb: str = "SELECT") -> Any:
+def _query(terms: str, paths: Sequence[str], limit: str = "") -> Any:
     """A cursor of DuckDB with terms of the rows of files."""
     options = "".join(
         f", {name} = {value}" for name, value in _options_of(paths).items()
     )
-    text = f"{verb} {terms} FROM {_reader_of(paths)}(?{options})"
+    text = f"SELECT {terms} FROM {_reader_of(paths)}(?{options}) {limit}"
     return _cursor().execute(text, [[glob.escape(path) for path in paths]])
 
 
@@ -228,32 +212,16 @@ def open_rows(
 
     Without `hold` no file is read to its end before its rows are asked for.
     """
-    import pyarrow as pa
-
-    stored = [name for name in columns or () if name != NO_SCORE]
-    constant = columns is not None and len(stored) < len(columns)
     with readable(source):
-        if kind_of(source) == "files":
-            paths = paths_of(source)
-            if not hold or sum(map(os.path.getsize, paths)) > _MOST_HELD:
-                described = _query("*", paths, "DESCRIBE SELECT").fetchall()
-                types = {name: dtype for name, dtype, *_ in described}
-                chosen(list(types), stored)
-                names = list(types) if columns is None else columns
-                return Rows(
-                    {name: types.get(name, "DOUBLE") for name in names}, None, paths
-                )
-            table = _arrow_reader(_query("*", paths), _AT_ONCE).read_all()
-            table = table.select(
-                chosen(table.column_names, None if columns is None else stored)
-            )
-        else:
-            table = _in_memory(source, None if columns is None else stored)
-    if constant:
-        table = table.append_column(
-            NO_SCORE, pa.array(np.full(table.num_rows, ONE_SCORE))
-        )
-    return Rows({field.name: str(field.type) for field in table.schema}, table)
+        if kind_of(source) != "files":
+            table = _in_memory(source, columns)
+            return Rows(table.schema, table)
+        paths = paths_of(source)
+        held = hold and sum(map(os.path.getsize, paths)) <= _MOST_HELD
+        reader = _arrow_reader(_query("*", paths, "" if held else "LIMIT 0"), _AT_ONCE)
+        names = chosen(reader.schema.names, columns)
+        rows = Rows(reader.schema, reader.read_all() if held else None, paths)
+        return rows.select(*names)
 
 
 def opened(source: Any, columns: Sequence[str] | None = None, hold: bool = True) -> Any:
@@ -263,27 +231,24 @@ def opened(source: Any, columns: Sequence[str] | None = None, hold: bool = True)
     return open_rows(source, columns, hold)
 
 
+def schema_of(table: Any) -> "pa.Schema":
+    """Arrow's schema of an Ibis table, of an Arrow table or of `Rows`."""
+    schema = table.schema
+    return schema().to_pyarrow() if callable(schema) else schema
+
+
 def count_of(table: Any) -> int:
     """Number of rows of an Ibis table or of `Rows`."""
-    return (
-        table.count()
-        if isinstance(table, Rows)
-        else int(table.count().to_pyarrow().as_py())
-    )
+    if not isinstance(table, Rows):
+        return int(table.count().to_pyarrow().as_py())
+    if table.held is not None:
+        return int(table.held.num_rows)
+    return int(_query("count(*)", table.paths).fetchone()[0])
 
 
 def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
     """Ibis table of some columns of a source, or of all; the rows keep their order."""
-    import ibis
-
     kind = kind_of(source)
-    constants = {}
-    if columns is not None and NO_SCORE in columns:
-        columns = [name for name in columns if name != NO_SCORE]
-        # DuckDB takes a number with a point for a decimal
-        constants = {
-            NO_SCORE: ibis.literal(1, type="int64").cast("float64") * ONE_SCORE
-        }
     with readable(source):
         if kind == "ibis":
             table = source
@@ -296,7 +261,7 @@ def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
             connection = connect()
             connection.con.register("items", _in_memory(source, columns))
             table = connection.table("items")
-        return table.select(*chosen(table.columns, columns), **constants)
+        return table.select(*chosen(table.columns, columns))
 
 
 def _in_memory(source: Any, columns: Sequence[str] | None) -> Any:
@@ -314,33 +279,27 @@ def _in_memory(source: Any, columns: Sequence[str] | None) -> Any:
 def batches(
     table: Any,
     columns: Sequence[str] | None = None,
-    size: int = 1_000_000,
+    size: int = _AT_ONCE,
     source: Any = None,
-) -> Iterator[Any]:
-    """Arrow record batches of an Ibis table or of rows, in their order, of at most `size` rows."""
+) -> "Iterator[pa.RecordBatch]":
+    """Record batches of an Ibis table or of rows, in their order, of at most `size` rows."""
     with readable(source):
-        names = chosen(table.columns, columns)
-        if not hasattr(table, "get_backend"):
-            parts = table.batches(names, size)
-        elif (backend := table.get_backend()).name == "duckdb":
-            parts = _arrow_reader(
-                backend._to_duckdb_relation(table.select(*names)), size
-            )
+        selected = table.select(*chosen(table.columns, columns))
+        backend = None if isinstance(table, Rows) else table.get_backend()
+        if backend and backend.name == "duckdb":
+            parts = _arrow_reader(backend._to_duckdb_relation(selected), size)
         else:
-            parts = table.select(*names).to_pyarrow_batches(chunk_size=size)
+            parts = selected.to_pyarrow_batches(chunk_size=size)
         for part in parts:
             yield from (
                 part.slice(start, size) for start in range(0, part.num_rows, size)
             )
 
 
-def arrow_table(source: Any, columns: Sequence[str]) -> Any:
+def arrow_table(source: Any, columns: Sequence[str]) -> "pa.Table":
     """Arrow table of some columns of a source, in the order of its rows."""
     with readable(source):
-        if kind_of(source) not in ("ibis", "files") and NO_SCORE not in columns:
-            return _in_memory(source, columns)
-        rows = opened(source, columns)
-        return rows.table() if isinstance(rows, Rows) else rows.to_pyarrow()
+        return opened(source, columns).to_pyarrow()
 
 
 def paths_of(source: Any) -> list[str]:
@@ -382,11 +341,10 @@ def _reader_of(paths: Sequence[str]) -> str:
 def _options_of(paths: Sequence[str]) -> dict[str, Any]:
     """Its options."""
     options: dict[str, Any] = {"union_by_name": True, "hive_partitioning": False}
-    # types are those of all lines of all files, as a fraction may come late
-    lines = (
-        {"header": True, "sample_size": -1} if _reader_of(paths) == "read_csv" else {}
-    )
-    return options | lines
+    if _reader_of(paths) == "read_csv":
+        # types are those of all lines of all files, as a fraction may come late
+        options |= {"header": True, "sample_size": -1}
+    return options
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -21,16 +21,8 @@ from ..families.outcome import Outcome
 from ..families.scales import STEPS
 from .binning import EXTREMES, Columns, added, stand_out
 from .formulas import BLOCKS
-from .items import (
-    CROSS,
-    Grouping,
-    day,
-    days_in,
-    group_roles,
-    groupings_of,
-    has_score,
-    roles_of,
-)
+from .items import Grouping, day, days_in, groupings_of
+from .roles import CROSS, Roles
 
 NO_JOINT_CELLS = (
     'summarize the items with joint=True (joint="auto" keeps them up to 64 MB, and a sum of '
@@ -39,7 +31,7 @@ NO_JOINT_CELLS = (
 _FORMAT = "soc_pymc-statistics-3"
 # attributes that statistics share to be added
 _SHARED = ("kind", "roles", "cells", "folds_by", "weights", "folds", "edges")
-_MOST_Z = 3.0  # cap of a bin's excess variation
+MOST_Z = 3.0  # cap on one bin's excess over noise, because its theta may vary
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +40,7 @@ class Statistics:
 
     Attributes
     ----------
-    data
+    data : xarray.Dataset
         Read-only `xarray.Dataset`. By ``bin``: number of items ``n``, range and sums of the scores
         t (``sum_log_t`` is NaN if a score is at or below 0), sums of outcomes ``sum_y`` and of
         exposures or trials ``sum_N``; of values ``sum_y2`` and squared noise sds ``sum_s2``; of
@@ -72,7 +64,8 @@ class Statistics:
         return str(self.data.attrs["kind"])
 
     @property
-    def _outcome(self) -> Outcome:
+    def outcome(self) -> Outcome:
+        """The kind of the items' outcomes."""
         return OUTCOMES[self.kind]
 
     @property
@@ -91,9 +84,14 @@ class Statistics:
         return round(float(self.data["n"].sum()))
 
     @property
+    def roles(self) -> Roles:
+        """Names of the items' columns by role."""
+        return Roles.of(self.data.attrs)
+
+    @property
     def has_score(self) -> bool:
         """True unless the items have no score."""
-        return has_score(self.data.attrs)
+        return self.roles.has_score
 
     @property
     def atoms(self) -> dict[float, int]:
@@ -113,13 +111,13 @@ class Statistics:
         n, low, high = (
             self.data[k].to_numpy() for k in ("n", "score_min", "score_max")
         )
-        at_end = (n > 0) & (low == high) & np.isin(low, self._outcome.ends)
+        at_end = (n > 0) & (low == high) & np.isin(low, self.outcome.ends)
         return np.flatnonzero(stand_out(n, low == high) | at_end)
 
     @property
     def groups(self) -> tuple[str, ...]:
         """Sorted labels of the groups, of several columns those that occur, as ``"FR × phone"``."""
-        return self._label_codes[0] if group_roles(roles_of(self.data.attrs)) else ()
+        return self._label_codes[0] if self.roles.groups else ()
 
     @cached_property
     def _label_codes(self) -> tuple[tuple[str, ...], Ints]:
@@ -135,7 +133,7 @@ class Statistics:
     @cached_property
     def _day_of(self) -> NDArray[np.datetime64]:
         """Day of each label; empty without dates."""
-        dated = "date" in roles_of(self.data.attrs)
+        dated = "date" in self.roles
         labels = self.data["label"].to_numpy().tolist() if dated else []
         return np.array(
             [label.partition(CROSS)[0] for label in labels], dtype="datetime64[D]"
@@ -184,40 +182,40 @@ class Statistics:
         >>> int(stats.table("count")["n"].sum())
         4000
         """
-        self._outcome.check_table(name)
+        self.outcome.check_table(name)
         return dict(self._tables[name])
 
     @cached_property
     def _tables(self) -> dict[str, dict[str, NDArray[Any]]]:
         """Columns of all tables, of all days together."""
-        tables = {name: self._stored(name) for name in self._outcome.tables}
+        tables = {name: self._stored(name) for name in self.outcome.tables}
         if len(self._day_of):
             for name, table in tables.items():
                 table["group"] = self._label_codes[1][table["group"]]
-                keys = self._outcome.tables[name].keys
-                tables[name] = added(table, keys, self._outcome.sums(name))
+                keys = self.outcome.tables[name].keys
+                tables[name] = added(table, keys, self.outcome.sums(name))
         return tables
 
     def _stored(self, name: str) -> dict[str, NDArray[Any]]:
         """Columns of a table as they are stored; with dates, groups are those of a day."""
         return {
             key: self.data[f"{name}_{key}"].to_numpy()
-            for key in self._outcome.columns(name)
+            for key in self.outcome.columns(name)
         }
 
     def cells(self, name: str) -> dict[str, NDArray[Any]]:
         """Columns of a table with all groups and folds together; StatisticsError if not kept."""
-        self._outcome.check_table(name)
+        self.outcome.check_table(name)
         if name == "joint" and not self.has_joint:
             raise StatisticsError(
                 f"these statistics have no joint cells: {NO_JOINT_CELLS}"
             )
         keys = [
             key
-            for key in self._outcome.tables[name].keys
+            for key in self.outcome.tables[name].keys
             if key not in ("group", "fold")
         ]
-        return added(self.table(name), keys, self._outcome.sums(name))
+        return added(self.table(name), keys, self.outcome.sums(name))
 
     def of_fold(self, fold: int) -> "Statistics":
         """Statistics of one fold, from 0 to `folds` - 1, without joint cells."""
@@ -245,12 +243,12 @@ class Statistics:
         """Statistics of the groups or folds with a weight; numbers multiply the sums."""
         labels = self.data["label"].to_numpy()
         tables: dict[str, Columns] = {}
-        for name in [name for name, t in self._outcome.tables.items() if key in t.keys]:
+        for name in [name for name, t in self.outcome.tables.items() if key in t.keys]:
             stored = self._stored(name)
             rows = np.flatnonzero(weight[stored[key]])
             table = {column: values[rows] for column, values in stored.items()}
             if weight.dtype != np.bool_:
-                sums = set(self._outcome.sums(name)) - EXTREMES.keys()
+                sums = set(self.outcome.sums(name)) - EXTREMES.keys()
                 table |= {column: table[column] * weight[table[key]] for column in sums}
             if key == "group":
                 table["group"] = (np.cumsum(weight > 0) - 1)[table["group"]]
@@ -313,17 +311,12 @@ class Statistics:
         3, so that a few do not hide many in which outcomes hardly vary.
         """
         refuse_weights(self, "leakage_z")
-        margin = self._outcome.margins[0]
-        table = self.cells(margin)
-        octaves = {**table, "cell": table["cell"] >> STEPS}
-        octaves = added(octaves, ("bin", "cell"), self._outcome.sums(margin))
-        known, *sums, _ = self._outcome.excess_squares(octaves, self.data)
-        excess, variance = (
-            np.bincount(octaves["bin"][known], x, self.bins) for x in sums
-        )
+        known = variation(self)
+        excess = np.bincount(known.bin, known.excess, self.bins)
+        variance = np.bincount(known.bin, known.variance, self.bins)
         informative = variance > 0
         z = excess[informative] / np.sqrt(variance[informative])
-        return float(np.minimum(z, _MOST_Z).sum() / np.sqrt(len(z))) if len(z) else 0.0
+        return float(np.minimum(z, MOST_Z).sum() / np.sqrt(len(z))) if len(z) else 0.0
 
     def __add__(self, other: "Statistics") -> "Statistics":
         """Statistics of the items of both; joint cells of only some items are dropped."""
@@ -346,7 +339,7 @@ class Statistics:
                 )
         labels = np.unique(np.concatenate([s.data["label"].to_numpy() for s in pair]))
         tables: dict[str, Columns] = {}
-        for name in self._outcome.tables:
+        for name in self.outcome.tables:
             if name == "joint" and not (self.has_joint and other.has_joint):
                 continue
             parts = [s._stored(name) for s in pair]
@@ -378,6 +371,27 @@ class Statistics:
         return html_table("Statistics", of_statistics(self))
 
 
+class Variation(NamedTuple):
+    """Squared residuals of outcomes, less their noise, in bins and octaves of size."""
+
+    bin: Ints
+    octave: Ints
+    excess: Floats
+    variance: Floats
+    noise: Floats
+
+
+def variation(stats: Statistics) -> Variation:
+    """Return the variation of outcomes where it can be told from noise."""
+    outcome = stats.outcome
+    margin = outcome.margins[0]
+    cells = stats.cells(margin)
+    octaves = {**cells, "cell": cells["cell"] >> STEPS}
+    octaves = added(octaves, ("bin", "cell"), outcome.sums(margin))
+    known, *sums = outcome.excess_squares(octaves, stats.data)
+    return Variation(octaves["bin"][known], octaves["cell"][known], *sums)
+
+
 STATISTICS = A(Statistics, "statistics, from soc.summarize")
 
 
@@ -392,7 +406,7 @@ def refuse_weights(stats: Statistics, what: str) -> None:
 
 def undated(attrs: Mapping[Any, Any]) -> dict[str, Any]:
     """The attributes of statistics without a column of dates."""
-    roles = {role: name for role, name in roles_of(attrs).items() if role != "date"}
+    roles = {role: name for role, name in Roles.of(attrs).items() if role != "date"}
     return {**attrs, "roles": json.dumps(roles)}
 
 
@@ -428,6 +442,16 @@ def from_tables(
 
 def load_statistics(path: str | os.PathLike[str]) -> Statistics:
     """Read statistics that `Statistics.save` wrote; nothing in the file is executed.
+
+    Parameters
+    ----------
+    path : str or Path
+        The netCDF file.
+
+    Returns
+    -------
+    Statistics
+        Those that were saved, exactly.
 
     Raises
     ------

@@ -2,8 +2,7 @@
 
 import json
 import logging
-from dataclasses import replace
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -14,15 +13,15 @@ from .._lib.arguments import (
     OneOf,
     OrNone,
     Whole,
-    digits,
     numbers_of,
-    shown,
     switch,
 )
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, middle_shares
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
 from .._lib.progress import is_shown
+from .._lib.reprs import digits
 from ..families import OUTCOMES
+from ..families.outcome import Outcome
 from ..families.scales import MOST_VALUE_CELL
 from . import binning
 from .engines import Grouped
@@ -63,30 +62,36 @@ def summarize(
 
     Parameters
     ----------
-    items
+    items : PoissonItems, NormalItems or BinomialItems
         The items. With dates, each day, of at most 4,000, is kept apart for `Statistics.window`,
         `Statistics.decay` and `soc.drift`.
-    bins, equal
-        Number of bins of equal ``"items"`` (the default), ``"count"`` or ``"successes"``. None
-        chooses one bin per 10 items, from 20 to 1,000, and halves the first and the last bin
-        repeatedly towards the ends. Scores that many items share (`Statistics.atoms`) have bins of
-        their own.
-    edges
-        Interior cut points instead, strictly increasing; bins are [e_k, e_k+1), and the outer bins
-        are open, so no item is dropped.
-    folds
+    bins : int or None
+        Number of bins of the score. None chooses one per 10 items, from 20 to 1,000, and halves the
+        first and the last bin repeatedly towards the ends. Scores that many items share
+        (`Statistics.atoms`) have bins of their own.
+    equal : {"items", "count", "successes"} or None
+        What bins have in equal numbers; None is ``"items"``.
+    edges : array_like, shape (bins - 1,), or None
+        Interior cut points in place of a number of bins, strictly increasing; bins are [e_k,
+        e_k+1), and the outer bins are open, so no item is dropped.
+    folds : int or None
         Number of folds with separate statistics, for cross-validation; 0 keeps none. None takes the
         items' own folds, or makes 10 from an ``id`` of whole numbers, and else none. Without an id
         folds come from score and size, never from the outcome.
-    joint
-        True keeps joint cells of outcomes and sizes, for checks, comparisons and priors beyond one
-        Gamma, Normal or Beta; ``"auto"`` if they take at most 64 MB. A number is the largest number
-        of cells (True: 4 million).
-    on_leakage
-        ``"raise"`` an error, ``"warn"`` or ``"ignore"``, if outcomes vary far less around their
-        scores than noise allows, a sign of scores that saw the outcomes.
-    progress
+    joint : bool, int or "auto"
+        Whether to keep joint cells of outcomes and sizes, for checks, comparisons and priors beyond
+        one Gamma, Normal or Beta. ``"auto"`` keeps them if they take at most 64 MB. A number is the
+        largest number of cells (True: 4 million).
+    on_leakage : {"raise", "warn", "ignore"}
+        What to do if outcomes vary far less around their scores than noise allows, a sign of scores
+        that saw the outcomes.
+    progress : bool or None
         True shows the progress of long work.
+
+    Returns
+    -------
+    Statistics
+        Sums by bin, group and fold, which add up.
 
     Raises
     ------
@@ -110,27 +115,27 @@ def summarize(
     (4000, 40)
     """
     check_outcomes(items)
-    bins = OrNone(Whole(1, 1_000_000))(bins, "bins", StatisticsError)
-    OrNone(OneOf(*_EQUAL))(equal, "equal", StatisticsError)
-    folds = OrNone(Whole(0, MOST_FOLDS))(folds, "folds", StatisticsError)
-    if folds == 1:
-        raise StatisticsError(
-            f"folds=1 must be 0 or a whole number from 2 to {MOST_FOLDS}"
-        )
-    if isinstance(joint, str) and joint != "auto":
-        raise StatisticsError(
-            f"joint={shown(joint)} must be 'auto', True, False or a whole number"
-        )
-    if not isinstance(joint, str):
+    error = StatisticsError
+    OrNone(OneOf(*_EQUAL))(equal, "equal", error)
+    OneOf("raise", "warn", "ignore")(on_leakage, "on_leakage", error)
+    if joint != "auto":
         rule = switch if isinstance(joint, BOOLEAN) else Whole(1)
-        joint = rule(joint, "joint", StatisticsError)
-    OneOf("raise", "warn", "ignore")(on_leakage, "on_leakage", StatisticsError)
-    if edges is not None:
-        edges = _cut_points(edges)
-        if bins is not None or equal is not None:
-            raise StatisticsError("give edges=, or bins= and equal=, not both")
+        joint = rule(joint, "joint", error)
+    options = Options(
+        edges=None if edges is None else _cut_points(edges),
+        bins=OrNone(Whole(1, 1_000_000))(bins, "bins", error),
+        equal=equal,
+        folds=OrNone(Whole(0, MOST_FOLDS))(folds, "folds", error),
+        joint=joint,
+        on_leakage=on_leakage,
+        progress=progress,
+    )
+    if folds == 1:
+        raise error(f"folds=1 must be 0 or a whole number from 2 to {MOST_FOLDS}")
+    if edges is not None and (bins, equal) != (None, None):
+        raise error("give edges=, or bins= and equal=, not both")
     check_ids(items, is_shown(progress))  # first, because duplicates look like leakage
-    stats = totals_of(items, edges, bins, equal, folds, joint, on_leakage, progress)
+    stats = totals_of(items, options)
     _check_groups(stats)
     _warn_of_atoms(stats, items)
     _warn_of_scale(stats, items)
@@ -138,53 +143,64 @@ def summarize(
 
 
 def _cut_points(edges: ArrayLike) -> Floats:
-    cuts = numbers_of(
-        edges, "edges", StatisticsError, "the interior cut points of the bins"
-    )
+    expected = "the interior cut points of the bins"
+    cuts = numbers_of(edges, "edges", StatisticsError, expected)
     if cuts.ndim != 1 or not np.isfinite(cuts).all():
         raise StatisticsError(
             "edges must be one row and must be finite: outer bins are open"
         )
-    for low, high in pairwise(cuts.tolist()):
-        if low >= high:
-            pair = f"{digits(low)} and {digits(high)}"
-            raise StatisticsError(
-                f"edges must increase strictly, and {pair} follow each other"
-            )
+    for k in np.flatnonzero(np.diff(cuts) <= 0):
+        pair = f"{digits(cuts[k])} and {digits(cuts[k + 1])}"
+        raise StatisticsError(
+            f"edges must increase strictly, and {pair} follow each other"
+        )
     return cuts
 
 
-def totals_of(
-    items: Items, edges: ArrayLike | None = None, bins: int | None = None,
-    equal: str | None = None, folds: int | None = None, joint: bool | int | str = "auto",
-    on_leakage: str = "raise", progress: bool | None = None,
-) -> Statistics:  # fmt: skip
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Options:
+    """Checked arguments of `summarize`."""
+
+    edges: Floats | None = None
+    bins: int | None = None
+    equal: str | None = None
+    folds: int | None = None
+    joint: bool | int | str = "auto"
+    on_leakage: str = "raise"
+    warns_of_bins: bool = True
+    progress: bool | None = None
+
+    def most_joint(self, outcome: Outcome) -> int:
+        """The largest number of joint cells."""
+        if self.joint == "auto":
+            return _AUTO_BYTES // (8 * len(outcome.columns("joint")))
+        return _MOST_JOINT if self.joint is True else int(self.joint)
+
+
+def totals_of(items: Items, options: Options) -> Statistics:
     """Statistics as `summarize` returns them, also for items that an existing fit scores."""
-    outcome = OUTCOMES[items.kind]
-    progress = is_shown(progress)
-    if equal not in (None, "items", *(outcome.observed,) * outcome.whole):
+    outcome = items.outcome
+    equal = options.equal
+    if equal not in (None, "items") and not (
+        outcome.whole and equal == outcome.observed
+    ):
         raise ItemsError(
             f"items with {outcome.words.outcomes} have no {equal}: leave out equal={equal!r}"
         )
-    most = (
-        _AUTO_BYTES // (8 * len(outcome.columns("joint")))
-        if joint == "auto"
-        else int(joint)
-    )
-    most = _MOST_JOINT if joint is True else most
-    rule = _fold_rule(items, folds)
+    rule = _fold_rule(items, options.folds)
     # ids and folds of any type are not read unless they are used
     unused = rule.by in ("none", "cluster")
     read = replace(items, id=None, fold=None) if unused else items
-    reader = (Grouped if is_remote(items.source) else Local)(read, rule, progress)
-    cuts = _choose(reader, bins, equal) if edges is None else np.asarray(edges)
+    reader_type = Grouped if is_remote(items.source) else Local
+    reader = reader_type(read, rule, is_shown(options.progress))
+    cuts = _choose(reader, options) if options.edges is None else options.edges
+    most = options.most_joint(outcome)
     tables, labels, n = reader.tables(cuts, most)
     if any(table["n"].sum() != n for table in tables.values() if table):
         raise StatisticsError("the table changed while it was read: summarize again")
-    _check_joint(tables, items, most, must=joint != "auto")
-    stats = from_tables(
-        tables, labels, cuts, _attrs(items, rule, folds, tables["part"])
-    )
+    _check_joint(tables, items, most, must=options.joint != "auto")
+    attrs = _attrs(items, rule, options.folds, tables["part"])
+    stats = from_tables(tables, labels, cuts, attrs)
     if (days := len(stats.days)) > 4000:
         raise ItemsError(
             f"column {items.date!r} has {days:,} days, more than the 4,000 that statistics keep "
@@ -192,7 +208,7 @@ def totals_of(
         )
     if not outcome.positive:  # outcomes may all lie far from 0
         _check_digits(stats, items)
-    _check_leakage(stats, on_leakage)
+    _check_leakage(stats, options.on_leakage)
     if doubt := outcome.doubt(stats.table):
         warn_user(doubt, ItemsWarning)
     _log.info("summarized %r: %s items in %s bins", items, stats.n_items, stats.bins)
@@ -217,7 +233,7 @@ def _fold_rule(items: Items, folds: int | None) -> Folds:
         )
     if items.id is None:
         return Folds("item", folds or 1)
-    ids = open_table(items.source, list(items.roles.values()))[items.id].type()
+    ids = open_table(items.source, [items.id])[items.id].type()
     if folds is None and not ids.is_integer():
         return Folds("none", 1)
     if ids.is_string():
@@ -228,65 +244,74 @@ def _fold_rule(items: Items, folds: int | None) -> Folds:
     return Folds("id", folds or _FOLDS)
 
 
-def _choose(reader: Grouped | Local, asked: int | None, equal: str | None) -> Floats:
+def _choose(reader: Grouped | Local, options: Options) -> Floats:
     """Edges of bins of equal weight, from one or two grouped passes over a fine grid."""
+    if reader.items.score is None:
+        return np.empty(0)
+    equal = options.equal
     weight = None if equal == "items" else equal
     grid = binning.FIRST_GRID
-    scores = reader.weights(binning.FIRST_GRID, weight)
-    low = scores.score_min
-    high = scores.score_max
+    scores = reader.weights(grid, weight)
+    low = float(scores["score_min"].min())
+    high = float(scores["score_max"].max())
     if low == high:
         return np.empty(0)
-    rounding_alone = high - low <= _SAME * max(abs(low), abs(high))
-    if rounding_alone or not scores.weight.sum() > 0:
-        scan(reader.items)  # first, as it names all problems of the items
-        raise ItemsError(
+    refusal = ""
+    if high - low <= _SAME * max(abs(low), abs(high)):
+        refusal = (
             f"column {reader.items.score!r}: scores differ by rounding alone, from {digits(low)} "
             f"to {digits(high)}; round them to one score, or give scores that differ"
-            if rounding_alone
-            else f"bins of equal {equal} are not possible: all of it is 0"
         )
+    elif not scores["amount"].any():
+        refusal = f"bins of equal {equal} are not possible: all of it is 0"
+    if refusal:
+        scan(reader.items)  # first, as it names all problems of the items
+        raise ItemsError(refusal)
     atoms = _atoms(reader, scores)
-    number = (int(scores.items.sum()) - sum(atoms.values())) // _ITEMS_IN_BIN
+    values = list(atoms)
+    number = (int(scores["n"].sum()) - sum(atoms.values())) // _ITEMS_IN_BIN
+    asked = options.bins
     bins = asked or min(_MOST_BINS, max(_FEWEST_BINS, number))
-
-    def without_atoms() -> Floats:  # these have bins of their own
-        return np.where(
-            np.isin(scores.cell, grid.cell(list(atoms))), 0.0, scores.weight
-        )
-
-    weights = without_atoms()
+    weights = _without_atoms(scores, grid, values)
     # with few items per bin finer cells do not make bins more equal
-    finer = binning.finer_grid(
-        grid, scores.cell, weights, bins, coarse=1 / 16 if asked else 1 / 4
-    )
-    if finer is not None:
+    coarse = 1 / 16 if asked else 1 / 4
+    if finer := binning.finer_grid(grid, scores["cell"], weights, bins, coarse):
         grid = finer
-        scores = reader.weights(finer, weight)
-        weights = without_atoms()
+        scores = reader.weights(grid, weight)
+        weights = _without_atoms(scores, grid, values)
     if not weights.any():  # all items are in atoms
-        return binning.atom_edges(np.empty(0), list(atoms), grid, scores.cell)
-    cells = scores.cell[weights > 0]
+        return binning.atom_edges(np.empty(0), values, grid, scores["cell"])
+    cells = scores["cell"][weights > 0]
     weights = weights[weights > 0]
     edges = binning.choose_edges(grid, cells, weights, bins, halve_ends=asked is None)
-    if len(edges) + 1 < (asked or _FEWEST_BINS):
+    if options.warns_of_bins and len(edges) + 1 < (asked or _FEWEST_BINS):
         warn_user(
             f"{len(edges) + 1} bins instead of {asked or _FEWEST_BINS}: equal scores stay "
-            f"together, and there are only {len(scores.cell):,} scores that differ, or a few of "
+            f"together, and there are only {len(scores['cell']):,} scores that differ, or a few of "
             "them hold more than a bin's share; ask for fewer bins",
             ItemsWarning,
         )
-    return binning.atom_edges(edges, list(atoms), grid, cells)
+    return binning.atom_edges(edges, values, grid, cells)
 
 
-def _atoms(reader: Grouped | Local, scores: binning.Weights) -> dict[float, int]:
+def _without_atoms(
+    scores: binning.Columns, grid: binning.Grid, atoms: list[float]
+) -> Floats:
+    """Weight of each cell; atoms have bins of their own."""
+    in_atoms = np.isin(scores["cell"], grid.cell(atoms))
+    return np.where(in_atoms, 0.0, scores["amount"])
+
+
+def _atoms(reader: Grouped | Local, scores: binning.Columns) -> dict[float, int]:
     """Scores that are atoms, with their numbers of items."""
     grid = binning.FIRST_GRID
-    ends = OUTCOMES[reader.items.kind].ends
-    stand_out = binning.stand_out(scores.items, np.ones(len(scores.cell), dtype=bool))
-    cells = scores.cell[stand_out | np.isin(scores.cell, grid.cell(ends))]
-    least = binning.fewest_in_atom(int(scores.items.sum()))
-    return reader.repeated_scores(grid, cells, least, ends)
+    ends = reader.items.outcome.ends
+    stand_out = binning.stand_out(scores["n"], np.ones(len(scores["cell"]), dtype=bool))
+    cells = scores["cell"][stand_out | np.isin(scores["cell"], grid.cell(ends))]
+    least = binning.fewest_in_atom(int(scores["n"].sum()))
+    counts = reader.repeated_scores(grid, cells, least, ends) if len(cells) else {}
+    columns = [counts[name].tolist() for name in ("score", "n") if counts]
+    return dict(zip(*columns, strict=True))
 
 
 def _check_joint(tables: dict[str, Any], items: Items, most: int, must: bool) -> None:
@@ -297,7 +322,7 @@ def _check_joint(tables: dict[str, Any], items: Items, most: int, must: bool) ->
             "fewer bins=, allow more cells by joint=number, or leave out joint="
         )
     cells = tables.get("joint", {}).get("value_cell", [])
-    outcome = OUTCOMES[items.kind]
+    outcome = items.outcome
     if np.abs(cells).max(initial=0) < MOST_VALUE_CELL:
         return
     if must:
@@ -320,7 +345,7 @@ def _attrs(
         "cluster": _FOLDS if folds is None else folds,
     }
     attrs: dict[str, Any] = {"kind": items.kind, "roles": json.dumps(dict(items.roles))}
-    attrs |= {"cells": OUTCOMES[items.kind].grid, "folds_by": rule.by}
+    attrs |= {"cells": items.outcome.grid, "folds_by": rule.by}
     return attrs | {"folds": folds_by.get(rule.by, rule.number)}
 
 
@@ -354,11 +379,11 @@ def _warn_of_atoms(stats: Statistics, items: Items) -> None:
 
 def _warn_of_scale(stats: Statistics, items: Items) -> None:
     """Warn of rates that are far from scores throughout, as where the exposure was forgotten."""
-    outcome = OUTCOMES[items.kind]
+    outcome = items.outcome
     bins = stats.cells("part")
     if items.score is None or not outcome.sizes_add or bins["score_min"].min() <= 0:
         return  # such scores are not rates
-    fifth = (5 * (np.cumsum(bins["n"]) - 0.5 * bins["n"]) / bins["n"].sum()).astype(int)
+    fifth = (5 * middle_shares(bins["n"])).astype(int)
     sums = ("n", "sum_t", "sum_N", "sum_y")
     n, t, size, events = (np.bincount(fifth, bins[name]) for name in sums)
     told = events >= _TOLD
@@ -376,7 +401,7 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
 
 def _check_digits(stats: Statistics, items: Items) -> None:
     """Refuse values so far from 0 that sums of squares lose their variation to rounding."""
-    outcome = OUTCOMES[items.kind]
+    outcome = items.outcome
     names = ("n", "sum_y", "sum_y2", "sum_s2")
     sums = binning.added(stats.table("part"), ("group", "bin"), names)
     _, _, n, y1, y2, noise = sums.values()
@@ -394,7 +419,7 @@ def _check_digits(stats: Statistics, items: Items) -> None:
 def _check_leakage(stats: Statistics, on_leakage: str) -> None:
     if on_leakage == "ignore" or (z := stats.leakage_z) >= _LEAKAGE:
         return
-    text = OUTCOMES[stats.kind].words.leak.format(z=z) + (
+    text = stats.outcome.words.leak.format(z=z) + (
         " Posteriors would use each outcome twice, the variance curve would collapse to 0 and "
         "intervals be far too narrow. Score every item by a model trained without it: split the "
         "items into folds and score each fold by a model trained on the others, or on earlier "

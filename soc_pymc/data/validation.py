@@ -1,55 +1,40 @@
 """Columns of items by role, and their validity; one error reports all problems of a table."""
 
 import math
-import re
-from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import reduce
 from typing import Any, NamedTuple
 
-from .._lib.arguments import digits
 from .._lib.errors import ItemsError
 from .._lib.progress import phase
-from ..families import OUTCOMES
+from .._lib.reprs import digits
 from ..families.outcome import Outcome
 from ..families.scales import LARGEST_COUNT, Bounds
-from .formulas import FOLD_PRIME, MOST_FOLDS, ibis_functions, near_whole
-from .items import CROSS, DAY, MARK, Items, is_group, is_label, key_roles
-from .sources import Rows, kind_of, open_rows, open_table, readable
-
-FOLDS = Bounds(
-    f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}",
-    MOST_FOLDS - 1.0,
-    0.0,
-    True,
+from .formulas import FOLD_PRIME, exact, ibis_functions, near_whole
+from .items import DAY, Items
+from .roles import (
+    CROSS,
+    MARK,
+    NO_SCORE,
+    ONE_SCORE,
+    Roles,
+    bounds_of,
+    is_group,
+    needs_of,
+    wrong_type,
 )
-# types of numbers, labels and days, of DuckDB and of Arrow
-_WHOLE = r"(TINY|SMALL|BIG)INT|INTEGER|int\d+"
-_NUMBER = rf"{_WHOLE}|U(TINY|SMALL|BIG)INT|UINTEGER|uint\d+|FLOAT|DOUBLE|float|double"
-_LABEL = rf"{_WHOLE}|VARCHAR|BOOLEAN|ENUM\(.*\)|(large_)?string|bool|dictionary<values=string, .*>"
-_DAY = r"VARCHAR|DATE|(large_)?string|date32\[day\]"
+from .sources import count_of, kind_of, open_table, readable, schema_of
+
 _SHOWN = 3  # bad values shown in an error
 _IDS_AT_ONCE = 1_000_000  # ids checked for repetition; of more, a share by their hash
-_NEEDS = {
-    "group": "groups must be labels: text, whole numbers or true/false",
-    "cluster": "clusters must be labels: text, whole numbers or true/false",
-    "date": "dates must be dates, times without a time zone (their day is taken as stored), or "
-    "text YYYY-MM-DD",
-    "id": "ids must be whole numbers or text (folds may also be a column, fold=)",
-}
 
 
-def bounds_of(role: str) -> Bounds | None:
-    """Bounds of a role's numbers; None for roles of ids and labels."""
-    return ChainMap({"fold": FOLDS}, *(kind.bounds for kind in OUTCOMES.values())).get(
-        role
-    )
-
-
-def numbers(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns by role as read: numbers as float64, ids as int64, labels as text."""
-    return {role: _read(role, column) for role, column in columns.items()}
+def read_columns(table: Any, roles: Roles) -> dict[str, Any]:
+    """Ibis columns by role: numbers as float64, ids as int64, labels as text."""
+    return {
+        role: exact(ONE_SCORE) if name == NO_SCORE else _read(role, table[name])
+        for role, name in roles.items()
+    }
 
 
 def _read(role: str, column: Any) -> Any:
@@ -69,96 +54,25 @@ def _read(role: str, column: Any) -> Any:
     return (column.cast("date") if dtype.is_temporal() else column).cast("string")
 
 
-@dataclass(frozen=True, eq=False)
-class PlainRows:
-    """Columns by role as `read` and `with_group` have them, of a source that needs no Ibis."""
-
-    rows: Rows
-    roles: Mapping[str, str]
-
-    @property
-    def columns(self) -> list[str]:
-        """The roles, and the role of joined groups."""
-        return list(
-            dict.fromkeys([*self.roles, *["group"] * bool(key_roles(self.roles))])
-        )
-
-    def batches(self, columns: Sequence[str], size: int) -> Iterator[Any]:
-        """Arrow record batches of some roles, of at most `size` rows."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        parts = {role: [role] for role in self.roles} | {
-            "group": [*key_roles(self.roles)]
-        }
-        needed = {
-            role: self.roles[role] for column in columns for role in parts[column]
-        }
-        for batch in self.rows.batches([*needed.values()], size):
-            arrays = {
-                role: self._as_read(role, batch[name]) for role, name in needed.items()
-            }
-            if "group" in columns:
-                levels = [arrays[role] for role in parts["group"]]
-                arrays["group"] = pc.binary_join_element_wise(*levels, CROSS)
-            yield pa.RecordBatch.from_arrays(
-                [arrays[role] for role in columns], names=columns
-            )
-
-    def _as_read(self, role: str, values: Any) -> Any:
-        import pyarrow as pa
-
-        rule = bounds_of(role)
-        if rule is None:
-            return values.cast(pa.int64() if role == "id" else pa.string())
-        numbers = values.cast(pa.float64(), safe=False)
-        if not rule.whole or pa.types.is_integer(values.type):
-            return numbers
-        return pa.array(near_whole(numbers.to_numpy(zero_copy_only=False)))
-
-
-def plain(items: Items) -> PlainRows | None:
-    """The items' columns; None for an Ibis table, and for types that Ibis has to read or refuse."""
-    if kind_of(items.source) == "ibis":
-        return None
-    rows = open_rows(items.source, list(items.roles.values()))
-    return PlainRows(rows, items.roles) if _are_plain(items, rows) else None
-
-
-def _are_plain(items: Items, rows: Rows) -> bool:
-    """Return True if all types are right for their roles and read as they are."""
-    forms = {"id": _WHOLE, "date": _DAY}
-    return all(
-        re.fullmatch(
-            _NUMBER if bounds_of(role) else forms.get(role, _LABEL), rows.types[name]
-        )
-        for role, name in items.roles.items()
-    )
-
-
-def with_group(table: Any) -> Any:
+def with_group(table: Any, roles: Roles) -> Any:
     """The table, with dates and columns of groups joined to one column, ``group``."""
-    labels = [table[role] for role in key_roles({name: name for name in table.columns})]
-    return (
-        table.mutate(group=reduce(lambda a, b: a + CROSS + b, labels))
-        if labels
-        else table
-    )
+    if not roles.joined:
+        return table
+    labels = [table[role] for role in roles.joined]
+    return table.mutate(group=reduce(lambda a, b: a + CROSS + b, labels))
 
 
 def read(items: Items) -> Any:
-    """Ibis table of items, not yet valid, with columns by role as `numbers` reads them."""
-    table = open_table(items.source, list(items.roles.values()))
+    """Ibis table of items, not yet valid, as `read_columns` reads them."""
+    table = open_table(items.source, items.roles.columns)
     with readable(items.source):
         check_types(items, table)
-        return table.select(
-            **numbers({role: table[name] for role, name in items.roles.items()})
-        )
+        return table.select(**read_columns(table, items.roles))
 
 
 def scan(items: Items, progress: bool = True) -> tuple[int, Any]:
     """Validate items in one pass; returns their number, and their table with labels joined."""
-    outcome = OUTCOMES[items.kind]
+    outcome = items.outcome
     table = read(items)
     with phase("checking items", enabled=progress), readable(items.source):
         problems = list(_problems_of(table, items.roles, outcome))
@@ -177,7 +91,7 @@ def scan(items: Items, progress: bool = True) -> tuple[int, Any]:
         if bad:
             raise ItemsError("\n".join(_describe(table, p, rows, n) for p, rows in bad))
     check_total(items, float(sums.get("y", 0.0)))
-    return n, with_group(table)
+    return n, with_group(table, items.roles)
 
 
 class _Problem(NamedTuple):
@@ -189,14 +103,12 @@ class _Problem(NamedTuple):
     what: str  # description of the values, such as "negative"
 
 
-def _problems_of(
-    table: Any, roles: Mapping[str, str], outcome: Outcome
-) -> Iterator[_Problem]:
+def _problems_of(table: Any, roles: Roles, outcome: Outcome) -> Iterator[_Problem]:
     """All possible problems of a row."""
     for role, column in roles.items():
         rule = bounds_of(role)
         value = table[role]
-        crossed = len(key_roles(roles)) > 1
+        crossed = len(roles.joined) > 1
         conditions = (
             _bad_numbers(rule, value) if rule else _bad_labels(role, value, crossed)
         )
@@ -256,67 +168,26 @@ def _describe(raw: Any, problem: _Problem, bad: int, n: int) -> str:
     verb, rows = ("is", "this row") if bad == 1 else ("are", "these rows")
     counted = f"column {problem.column!r}: {bad:,} of {n:,} row{'s' * (n != 1)} {verb}"
     return (
-        f"{counted} {problem.what}{shown}; {_needs(problem.role)}: fix or drop {rows}"
+        f"{counted} {problem.what}{shown}; {needs_of(problem.role)}: fix or drop {rows}"
     )
 
 
-# pandas has floats where whole numbers are missing
-_FRACTIONS = "numbers with fractions (pandas: .astype('Int64') makes whole numbers)"
-_TYPES = {
-    "boolean": "true/false values", "string": "text", "temporal": "dates or times",
-    "integer": "numbers", "floating": _FRACTIONS, "decimal": _FRACTIONS,
-}  # fmt: skip
-
-
-def _needs(role: str) -> str:
-    """The required contents of a role's column, in words."""
-    rule = bounds_of(role)
-    return rule.needs if rule else _NEEDS["group" if is_group(role) else role]
-
-
 def check_types(items: Items, table: Any) -> None:
-    """Refuse columns of `Rows` or of an Arrow or Ibis table whose type does not suit their role."""
-    if not isinstance(table, Rows) and kind_of(table) == "arrow":
-        table = open_rows(table)
-    if isinstance(table, Rows):
-        if _are_plain(items, table):
-            return
-        table = open_table(items.source, list(items.roles.values()))
+    """Refuse columns of a table or of `Rows` whose type does not suit their role."""
+    schema = schema_of(table)
     wrong = [
-        f"column {name!r} holds {words}; {_needs(role)}: convert it first"
+        f"column {name!r} holds {words}; {needs_of(role)}: convert it first"
         for role, name in items.roles.items()
-        if (words := _wrong_type(role, table[name].type()))
+        if name != NO_SCORE and (words := wrong_type(role, schema.field(name).type))
     ]
     if wrong:
-        empty = table.count().to_pyarrow().as_py() == 0
-        raise ItemsError(_no_rows(items) if empty else "\n".join(wrong))
-
-
-def _wrong_type(role: str, dtype: Any) -> str:
-    """The type of a column in words, if it does not suit its role; else nothing."""
-    rule = bounds_of(role)
-    text = dtype.is_string() or dtype.is_null()
-    if role == "date":
-        right = (
-            text or dtype.is_date() or (dtype.is_timestamp() and dtype.timezone is None)
-        )
-    elif rule is None:
-        right = text or dtype.is_integer() or (is_label(role) and dtype.is_boolean())
-    elif dtype.is_boolean():
-        right = rule.labels
-    else:
-        right = dtype.is_numeric() or dtype.is_null()
-    if right:
-        return ""
-    if dtype.is_timestamp() and role == "date":
-        return "times with a time zone"
-    known = (words for test, words in _TYPES.items() if getattr(dtype, f"is_{test}")())
-    return next(known, f"values of type {dtype}")
+        rows = table.num_rows if hasattr(table, "num_rows") else count_of(table)
+        raise ItemsError("\n".join(wrong) if rows else _no_rows(items))
 
 
 def check_total(items: Items, total: float) -> None:
     """Refuse whole outcomes whose sum overflows."""
-    outcome = OUTCOMES[items.kind]
+    outcome = items.outcome
     if outcome.whole and total > 2.0**62:
         raise ItemsError(
             f"column {items.roles[outcome.observed]!r} sums to {total:.3g}, more than can be "
@@ -330,7 +201,7 @@ def check_ids(items: Items, progress: bool = True) -> None:
         return
     import ibis.expr.operations as ops
 
-    table = open_table(items.source, list(items.roles.values()))
+    table = open_table(items.source, items.roles.columns)
     keys = [role for role in ("id", "date") if role in items.roles]
     table = table.select(**{role: table[items.roles[role]] for role in keys})
     table = table.filter(table["id"].notnull())

@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from .._lib.arguments import Real, digits, numbers_of
+from .._lib.arguments import Real, numbers_of
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
+from .._lib.reprs import digits
 from ..data.items import Items, check_outcomes
 from ..families.scales import LARGEST
 from ..fits.fit import Fit
-from ..posterior.curves import items_at_once
 from ..posterior.item_columns import (
     Columns,
     ThetaMixture,
@@ -22,6 +22,7 @@ from ..posterior.item_columns import (
     select,
 )
 from ..posterior.predictive import Posterior, posterior_of
+from .further import expected_variance, value_of_outcome
 
 _AT_ONCE = 5000  # items whose posteriors are held at once by a thread, at most
 _FEW = 128  # draws of the curves in the search for a choice's cut-off
@@ -30,9 +31,8 @@ _COST = Real(above=0.0, below=LARGEST)
 
 @dataclass(frozen=True, eq=False)
 class DecisionItems:
-    """A fit, and items to decide on, with the index of the answer."""
+    """Items to decide on, with the index of the answer."""
 
-    fit: Fit
     posterior: Posterior
     columns: Columns
     index: pd.Index
@@ -49,7 +49,7 @@ class DecisionItems:
         **extra: Floats,
     ) -> Floats:
         """Return rows of an answer on each posterior, (rows, n); it reads `extra` columns too."""
-        step = min(_AT_ONCE, items_at_once(self.fit))
+        step = min(_AT_ONCE, self.posterior.curves.items_at_once)
         columns = {**self.columns, **extra}
         theta = self.posterior.theta
         return in_chunks(
@@ -86,14 +86,14 @@ def read_decision(
     posterior = posterior_of(fit)
     check_outcomes(items)
     columns, labels = read_items(
-        fit, items, [*([items.id] if items.id else []), *also], progress
+        posterior.curves, items, [*([items.id] if items.id else []), *also], progress
     )
     index: pd.Index = pd.RangeIndex(len(columns["score"]))
     if items.id:
         index = pd.Index(labels[items.id], name=items.id)
     elif isinstance(items.source, pd.DataFrame):
         index = items.source.index
-    return DecisionItems(fit, posterior, columns, index, labels)
+    return DecisionItems(posterior, columns, index, labels)
 
 
 def probability_above(
@@ -103,10 +103,14 @@ def probability_above(
 
     Parameters
     ----------
-    fit, items
-        The fit, and items of its kind: those of the fit or others.
-    threshold, progress
-        One number, or one for each item, in the unit of theta; and whether to show progress.
+    fit : Fit
+        The fit.
+    items : PoissonItems, NormalItems or BinomialItems
+        Items of the fit's kind: those of the fit or others.
+    threshold : float or array_like, shape (n,)
+        One number, or one for each item, in the unit of theta.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
@@ -152,16 +156,29 @@ def expected_loss(
 
     Parameters
     ----------
-    fit, items, threshold, progress
-        As in `probability_above`, with the same errors.
-    cost_above, cost_below
-        Costs > 0 of a unit of theta above the threshold if the item is not chosen, below it if so.
+    fit : Fit
+        The fit.
+    items : PoissonItems, NormalItems or BinomialItems
+        As in `probability_above`.
+    threshold : float or array_like, shape (n,)
+        As in `probability_above`.
+    cost_above : float
+        Cost, above 0, of a unit of theta above the threshold if the item is not chosen.
+    cost_below : float
+        Cost, above 0, of a unit of theta below the threshold if the item is chosen.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
     pandas.DataFrame
         ``loss_if_chosen`` = cost_below E[(threshold - theta)+ | t, y], ``loss_if_not`` = cost_above
         E[(theta - threshold)+ | t, y], and ``choose``: whether the former is less.
+
+    Raises
+    ------
+    ItemsError, FitError
+        As in `probability_above`.
 
     Examples
     --------
@@ -213,10 +230,17 @@ def value_of_exposure(
 
     Parameters
     ----------
-    fit, items, threshold, progress
-        As in `probability_above`, with the same errors; the threshold may be None.
-    more
-        Further exposure or trials, or the noise sd of one further value: > 0, one or per item.
+    fit : Fit
+        The fit.
+    items : PoissonItems, NormalItems or BinomialItems
+        As in `probability_above`.
+    more : float or array_like, shape (n,)
+        Further exposure or trials, or the noise sd of one further value: above 0, one number or one
+        for each item.
+    threshold : float or array_like, shape (n,), or None
+        One number, or one for each item, in the unit of theta.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
@@ -225,6 +249,15 @@ def value_of_exposure(
         after the observation (for single families that of the best linear estimate); with
         `threshold` also ``value``, the expected value of sample information E[max(E(theta | t, y,
         y') - threshold, 0)] - max(E(theta | t, y) - threshold, 0) of the further outcome y'.
+
+    Raises
+    ------
+    ItemsError, FitError
+        As in `probability_above`.
+
+    References
+    ----------
+    .. [1] Raiffa and Schlaifer (1961), Applied statistical decision theory, Harvard University.
 
     Examples
     --------
@@ -250,16 +283,15 @@ def value_of_exposure(
         if theta.weight is None:
             after = variance / (1.0 + family.outcome.response(more, mean, variance))
         else:
-            after = family.expected_variance(theta, more)
+            after = expected_variance(family, theta, more)
         rows = [np.sqrt(variance), np.sqrt(after)]
         if threshold is not None:
             coarse = theta
             if theta.weight is None and len(theta.a) > _FEW:
                 draws = np.arange(_FEW) * len(theta.a) // _FEW
                 coarse = ThetaMixture(theta.a[draws], theta.b[draws])
-            rows.append(
-                family.value_of_outcome(theta, coarse, more, columns["threshold"])
-            )
+            cut = columns["threshold"]
+            rows.append(value_of_outcome(family, theta, coarse, more, cut))
         return rows
 
     rows = decision.answers("value of exposure", gains, progress, **extra)

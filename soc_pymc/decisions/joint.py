@@ -4,7 +4,6 @@ Each joint draw takes one draw of the curves for all items. Random numbers belon
 items, draw by draw, so that they depend neither on the processors nor on the number of draws.
 """
 
-import math
 from collections.abc import Sequence
 from operator import methodcaller
 
@@ -21,14 +20,12 @@ from .._lib.errors import FitError
 from .._lib.laws import pearson3_cdf, pearson3_quantile
 from .._lib.progress import parts
 from .._lib.threads import ordered_map
-from ..checks.observations import summed
-from ..checks.pit import ALL
+from ..checks.findings import ALL
 from ..data.items import Items, check_outcomes
-from ..families import OUTCOMES
 from ..families.mixtures import NEAR_ZERO
 from ..fits.fit import Fit
-from ..posterior.item_columns import select
-from ..posterior.items import probabilities
+from ..posterior.item_columns import select, summed
+from ..posterior.scoring import probabilities
 from ..prior_table import quantile_name
 from .choices import DecisionItems, read_decision
 
@@ -67,9 +64,8 @@ class _Block:
         return self._posterior.family.draw(a, b, self._rngs[1:]), a, b
 
 
-def _curve_numbers(fit: Fit, draws: int, seed: int) -> Ints:
-    """Return the curve draw that each joint draw uses: all in random order, over and over."""
-    total = math.prod(fit.data["posterior"].sizes[dim] for dim in ("chain", "draw"))
+def _curve_numbers(total: int, draws: int, seed: int) -> Ints:
+    """Return the draw of `total` curves that each joint draw uses: all in random order, again."""
     rounds = range(-(-draws // total))
     orders = [np.random.default_rng([seed, i]).permutation(total) for i in rounds]
     return np.concatenate(orders)[:draws]
@@ -80,8 +76,8 @@ def _joint_draws(
 ) -> tuple[Floats, Ints]:
     """Return draws of theta of all items, (draws, n), and the draws of the curves they use."""
     theta = np.empty((number, len(items)))
-    least = NEAR_ZERO if items.fit.prior.zero else 0.0
-    curves = _curve_numbers(items.fit, number, seed)
+    least = NEAR_ZERO if items.posterior.prior.zero else 0.0
+    curves = _curve_numbers(items.posterior.curves.number, number, seed)
 
     def draw(part: slice) -> None:
         block = _Block(items, part.start // _BLOCK, seed)
@@ -109,16 +105,32 @@ def thompson_draws(
 
     Parameters
     ----------
-    fit, items, progress
-        As in `probability_above`, with the same errors.
-    draws, seed
-        Number of draws, and seed: take another one each round. Fewer draws are the first of more.
+    fit : Fit
+        The fit.
+    items : PoissonItems, NormalItems or BinomialItems
+        As in `probability_above`.
+    draws : int
+        Number of draws. Fewer draws are the first of more.
+    seed : int
+        Seed of the draws: take another one each round.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
     xarray.DataArray
         ``theta`` (draw, item), with coordinates ``item`` (as the index of `probability_above`) and
         ``curve``, the draw of the curves that all items share.
+
+    Raises
+    ------
+    ItemsError, FitError
+        As in `probability_above`.
+
+    References
+    ----------
+    .. [1] Thompson (1933), On the likelihood that one unknown probability exceeds another,
+       Biometrika 25, 285-294.
 
     Examples
     --------
@@ -156,16 +168,29 @@ def probability_best(
 
     Parameters
     ----------
-    fit, items, seed, progress
-        As in `thompson_draws`, with the same errors; items are ranked among themselves.
-    k, draws
-        Size of the top, at least 1; and number of joint draws, at least 2.
+    fit : Fit
+        The fit.
+    items : PoissonItems, NormalItems or BinomialItems
+        Items of the fit's kind, which are ranked among themselves.
+    k : int
+        Size of the top, at least 1.
+    draws : int
+        Number of joint draws, at least 2.
+    seed : int
+        Seed of the draws.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
     pandas.DataFrame
         ``probability``, whose sum is k, and ``error``, its Monte Carlo standard error: at most
         0.5 / sqrt(draws). Indexed as in `probability_above`.
+
+    Raises
+    ------
+    ItemsError, FitError
+        As in `probability_above`.
 
     Examples
     --------
@@ -180,7 +205,7 @@ def probability_best(
     decision = read_decision(fit, items, progress)
     if k >= len(decision):
         return pd.DataFrame({"probability": 1.0, "error": 0.0}, index=decision.index)
-    curves = _curve_numbers(fit, draws, seed)
+    curves = _curve_numbers(decision.posterior.curves.number, draws, seed)
     screened, _ = _top(decision, k, seed, curves[:_SCREENING], False)
     order = np.argsort(screened, kind="stable")
     candidates = np.sort(order[np.cumsum(screened[order]) > _NEGLIGIBLE * k])
@@ -207,7 +232,7 @@ def _top(
         following = order[:, [n - size - 1]]
         last = order[:, [n - size]]
         rivals = np.where(drawn >= last, following, last)
-        probability = items.posterior.family.above_drawn(rivals, a, b)
+        probability = items.posterior.family.above_place(rivals, a, b)
         sums += probability.sum(axis=0), (probability**2).sum(axis=0)
     mean = sums[0] / number
     error = np.sqrt(np.maximum(sums[1] / number - mean**2, 0.0) / (number - 1))
@@ -240,16 +265,23 @@ def total(
 
     Parameters
     ----------
-    fit, items, progress
-        As in `probability_above`, with the same errors.
-    weights
+    fit : Fit
+        The fit.
+    items : PoissonItems, NormalItems or BinomialItems
+        As in `probability_above`.
+    weights : str, array_like of shape (n,), or None
         ``"exposure"`` (of successes ``"trials"`` too), another column of numbers, or a number for
         each item: the total is the sum of weight times theta. None counts items.
-    by, mean
-        Column of labels, or a label for each item: one total for each label. And whether to divide
-        by the sum of the weights, which then must be >= 0 and not all 0.
-    quantiles, threshold
-        Probabilities of the quantile columns; and a number in the unit of the total, or None.
+    by : str, array_like of shape (n,), or None
+        Column of labels, or a label for each item: one total for each label.
+    mean : bool
+        Whether to divide by the sum of the weights, which then must be >= 0 and not all 0.
+    quantiles : Sequence[float]
+        Probabilities of the quantile columns.
+    threshold : float or None
+        A number in the unit of the total.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
@@ -258,6 +290,11 @@ def total(
         ``mean`` and ``sd`` of the total; ``sd_curves``, the part of the sd that comes from the
         curves; quantiles such as ``q05`` and ``q97_5``, within about 0.02 sd; with `threshold` also
         ``probability_above``.
+
+    Raises
+    ------
+    ItemsError, FitError
+        As in `probability_above`.
 
     Examples
     --------
@@ -270,7 +307,7 @@ def total(
     mean = switch(mean, "mean")
     threshold = OrNone(Real())(threshold, "threshold")
     probs = probabilities(quantiles)
-    outcome = OUTCOMES[items.kind]
+    outcome = items.outcome
     if (
         isinstance(weights, str)
         and weights in ("exposure", outcome.size)
@@ -356,7 +393,9 @@ def _distributions(
         by_item = items.posterior.moments(select(items.columns, rows))
         return [m * weight[rows] ** r for r, m in enumerate(by_item)]
 
-    mean, variance, third = summed(items.fit, weight, code, len(sizes), moments)
+    mean, variance, third = summed(
+        items.posterior.curves, weight, code, len(sizes), moments
+    )
     shared = mean.var(axis=0)
     sd = np.sqrt(variance)
     rows = [mean.mean(axis=0), np.sqrt(shared + variance.mean(axis=0)), np.sqrt(shared)]
@@ -366,7 +405,7 @@ def _distributions(
     if cut is not None:
         rows.append(1.0 - _below(law, cut))
     # the shape of totals of few items comes from draws, unless they are Normal
-    few = (sizes < _FEW) & (items.fit.prior.mixture or third.any(axis=0))
+    few = (sizes < _FEW) & (items.posterior.prior.mixture or third.any(axis=0))
     if few.any():
         chosen = np.flatnonzero(few[code])
         theta, _ = _joint_draws(items.subset(chosen), _DRAWS, 0)

@@ -7,8 +7,9 @@ With g = log(1/a + 1/b), to first order exp(g) is the variance of logit theta, a
 Successes and failures change places by a change of sign of the logit; g -> -infinity is a limit.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,8 +19,7 @@ from scipy import special
 
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import ItemsError
-from ..prior_table import ARRAYS
-from ..prior_table import FAMILIES as ALL_FORMULAS
+from ..prior_table import ARRAYS, BetaFormulas
 from .family import Family, Generators
 from .mixtures import (
     STEP,
@@ -31,10 +31,10 @@ from .mixtures import (
     between,
     reciprocal,
 )
-from .outcome import SCORES, Outcome, Table, Validity, Words, rate_of, residual_squares
+from .outcome import SCORES, Outcome, Table, Validity, Words, residual_squares
 from .poisson import COUNT_CELLS, EXPOSURE_CELLS, draw_log_gamma
 from .priors import Beta, BetaMixture
-from .rows import Columns, Pair, Ragged, RowSums, columns, histogram, rising
+from .rows import Columns, Pair, Ragged, RowSums, Tensor, columns, histogram, rising
 from .scales import EXACT_COUNTS, LARGEST_COUNT, LOGIT, STEPS, Bounds, Cell
 from .special_functions import (
     beta_binomial_cdf,
@@ -43,7 +43,6 @@ from .special_functions import (
     log_beta_binomial,
 )
 
-FORMULAS = ALL_FORMULAS["Beta"]
 _FAR = 600.0  # logits of draws beyond which tails are those of a power of the odds
 _NO_SPREAD = 1e15  # a + b beyond which theta does not vary
 # of a Beta with theta at 0 or 1, which can be drawn
@@ -86,17 +85,16 @@ class BinomialOutcome(Outcome):
     observed = "successes"
     size = "trials"
     theta = LOGIT
-    zeros = "zero successes"
     grid = f"numbers exact below {EXACT_COUNTS}, {1 << STEPS} cells an octave"
     ends = (0.0, 1.0)  # where the logit is infinite: forests vote as one
     words = Words(
-        "successes in trials",
-        "number of successes",
-        "successes",
-        "trials",
-        "trials",
-        "success rate",
-        "own rate",
+        items="successes in trials",
+        outcome="number of successes",
+        outcomes="successes",
+        size="trials",
+        sizes="trials",
+        theta="success rate",
+        estimate="own rate",
         unit="{outcome} per trial ({size})",
         text="a number of successes in known trials, each a success with the item's true "
         "probability theta",
@@ -114,10 +112,10 @@ class BinomialOutcome(Outcome):
             "successes must be whole numbers from 0 to the item's trials (true/false are 1 and 0)",
             LARGEST_COUNT,
             0.0,
-            True,
+            whole=True,
             labels=True,
         ),
-        Bounds("trials must be whole numbers >= 0", LARGEST_COUNT, 0.0, True),
+        Bounds("trials must be whole numbers >= 0", LARGEST_COUNT, 0.0, whole=True),
         lambda y, size: (y > size) & (size >= 0),  # a negative size is wrong by itself
         "above the trials of column {size!r}",
     )
@@ -133,26 +131,13 @@ class BinomialOutcome(Outcome):
         trials = float(sums["sum_N"])
         return f"{int(sums['sum_y']):,} successes in {trials:,.15g} trials"
 
-    def pooled_estimates(
-        self, y: Floats, size: Floats, items: Floats, group: Ints
-    ) -> Pair:
-        total = np.bincount(group, y)
-        amount = np.bincount(group, size)
-        rate = rate_of(total, amount)
-        return rate, rate_of(np.sqrt(total * (1.0 - rate)), amount)
-
     def excess_squares(
-        self, groups: Columns, part: Any
+        self, groups: Columns, part: Mapping[Hashable, Any]
     ) -> tuple[Bools, Floats, Floats, Floats]:
         # in units of the variance of the group's successes in an item of typical size
-        known = (
-            (groups["sum_y"] > 0)
-            & (groups["sum_N"] > groups["sum_y"])
-            & (groups["n"] > 1)
-        )
-        known &= (
-            groups["sum_N2"] > groups["sum_N"]
-        )  # single trials vary by nothing but noise
+        known = (groups["sum_y"] > 0) & (groups["sum_N"] > groups["sum_y"])
+        # single trials vary by nothing but noise
+        known &= (groups["n"] > 1) & (groups["sum_N2"] > groups["sum_N"])
         squares, (n, x1, x2, y1, rate) = residual_squares(groups, known)
         # mu (1 - mu) of X trials is low by a factor of 1 - 1/X
         noise = (y1 - rate * x2 / x1) * (1.0 - rate) / np.maximum(1.0 - 1.0 / x1, 1e-9)
@@ -165,18 +150,17 @@ class BinomialOutcome(Outcome):
         known = np.where(inside, theta, 0.5)
         value = special.xlogy(y, known) + special.xlog1py(size - y, -known)
         choose = special.gammaln(size + 1.0) - special.gammaln(y + 1.0)
-        return np.where(
-            inside, value + choose - special.gammaln(size - y + 1.0), -np.inf
-        )
+        value = value + choose - special.gammaln(size - y + 1.0)
+        return np.where(inside, value, -np.inf)
 
     def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
         successes = y.astype(np.int64)
         trials = size.astype(np.int64)
-        held = rng.binomial(trials, fraction)
-        successes_held = rng.hypergeometric(successes, trials - successes, held)
-        return successes_held.astype(float), held.astype(float)
+        trials_kept = rng.binomial(trials, fraction)
+        successes_kept = rng.hypergeometric(successes, trials - successes, trials_kept)
+        return successes_kept.astype(float), trials_kept.astype(float)
 
-    def noise(self, mean: Floats, variance: Any = 0.0) -> Floats:
+    def noise(self, mean: Floats, variance: Floats | float = 0.0) -> Floats:
         return mean * (1.0 - mean) - variance
 
     def contrast(
@@ -190,29 +174,23 @@ class BinomialOutcome(Outcome):
             raise ItemsError(
                 "fresh=: there are no successes and failures in both outcomes of items seen twice"
             )
-        known_trials = np.where(known, trials, 2.0)
-        rate = successes / known_trials
+        trials = np.where(known, trials, 2.0)
+        rate = successes / trials
         residual = np.where(known, y - rate * size, 0.0)
-        weight = (
-            size
-            * fresh_size
-            / np.maximum(known_trials - 1.0, 1.0)
-            * rate
-            * (1.0 - rate)
-        )
-        weight = np.where(known, weight, 0.0)
+        share = size * fresh_size / np.maximum(trials - 1.0, 1.0)
+        weight = np.where(known, share * rate * (1.0 - rate), 0.0)
         return residual - weight * (residual.sum() / weight.sum()), weight
 
 
 # --- rows ----------------------------------------------------------------------------------------
 
 
-def _softplus(xp: Any, x: Any) -> Any:
+def _softplus(xp: ModuleType, x: Tensor) -> Tensor:
     """log(1 + exp(x)), with correct derivatives at 0 too."""
     return 0.5 * (x + abs(x)) + xp.log1p(xp.exp(-abs(x)))
 
 
-def _shares(xp: Any, location: Any) -> Pair:
+def _shares(xp: ModuleType, location: Tensor) -> Pair:
     """Mean of theta and its complement."""
     return xp.exp(-_softplus(xp, -location)), xp.exp(-_softplus(xp, location))
 
@@ -230,17 +208,16 @@ class BinomialRows(RowSums):
     total: Floats  # (rows,): sum of successes
     failures: Floats  # (rows,): and of failures
     constant: Floats  # (rows,): sum of log (n choose y), which makes a log probability
-    spread: (
-        Floats  # (rows,): variance of the items' logits of the mean around the row's
-    )
+    # (rows,): variance of the items' logits of the mean around the row's
+    spread: Floats
 
-    margins = ("trials", "failures", "successes")
-    size_cell = "trials_cell"
     nothing = "all trials are 0"
     natural_scales = ("logit", "log")  # scores that are probabilities, or small rates
 
     @staticmethod
-    def widened(xp: Any, location: Any, dispersion: Any, spread: Any) -> Pair:
+    def widened(
+        xp: ModuleType, location: Tensor, dispersion: Tensor, spread: Tensor
+    ) -> Pair:
         """Curves of theta over rows whose items' logits of the mean vary."""
         mu, complement = _shares(xp, location)
         tilt = complement - mu
@@ -249,27 +226,30 @@ class BinomialRows(RowSums):
         return location + 0.5 * spread * tilt, xp.log(within + spread * (1.0 + bent))
 
     @staticmethod
-    def log_probability(xp: Any, location: Any, dispersion: Any, *cells: Any) -> Any:
+    def log_probability(
+        xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Sequence[Tensor]
+    ) -> Tensor:
         """Log marginal of rows without spread."""
         total, failures, constant = cells[12:]
         # -log(1 - mu), -log(mu)
         up = _softplus(xp, location)
         down = _softplus(xp, -location)
         value = constant - total * down - failures * up
-        value = value + rising(xp, xp.exp(dispersion - up), *cells[:4])
-        value = value + rising(xp, xp.exp(dispersion - down), *cells[4:8])
-        return value - rising(xp, xp.exp(dispersion - up - down), *cells[8:12])
+        value = value + rising(xp, xp.exp(dispersion - up), cells[:4])
+        value = value + rising(xp, xp.exp(dispersion - down), cells[4:8])
+        return value - rising(xp, xp.exp(dispersion - up - down), cells[8:12])
 
     @staticmethod
-    def draw_totals(rng: Generator, location: Any, dispersion: Any, *cells: Any) -> Any:
+    def draw_totals(
+        rng: Generator, location: Floats, dispersion: Floats, cells: Sequence[Floats]
+    ) -> Floats:
         """Random successes of rows: one Beta-Binomial with the mean and variance of their sum."""
         step, over, excess, weight = cells[8:12]
         trials = np.rint(over.sum(axis=-1) + (weight * excess).sum(axis=-1))
         # pairs of trials of one item, whose correlation is 1/(a + b + 1)
         pairs = (step * over).sum(axis=-1)
-        pairs = pairs + (weight * excess * (EXACT_COUNTS + 0.5 * (excess - 1.0))).sum(
-            axis=-1
-        )
+        beyond = excess * (EXACT_COUNTS + 0.5 * (excess - 1.0))
+        pairs = pairs + (weight * beyond).sum(axis=-1)
         share = 2.0 * pairs / np.maximum(trials * (trials - 1.0), 1.0)
         means = _shares(np, location)
         size = np.exp(-dispersion) / (means[0] * means[1])
@@ -285,18 +265,16 @@ class BinomialRows(RowSums):
     def of(cls, rows: int, cells: Mapping[str, Columns]) -> "BinomialRows":
         """Build from tables of cells with a column ``row``: joint cells, or the three margins."""
         joint = cells.get("joint")
-        sums = {
-            name: columns(joint or cells[name], names) for name, names in _SUMS.items()
-        }
-        (of_y, log_y), (of_z, log_z), (of_n, log_n) = (
-            histogram(rows, table) for table in sums.values()
+        successes, failures, trials = (
+            columns(joint or cells[name], names) for name, names in _SUMS.items()
         )
-        total, failures = (
-            np.bincount(sums[name][0], sums[name][2], rows)
-            for name in ("successes", "failures")
-        )
+        of_y, log_y = histogram(rows, successes)
+        of_z, log_z = histogram(rows, failures)
+        of_n, log_n = histogram(rows, trials)
+        sum_y = np.bincount(successes[0], successes[2], rows)
+        sum_z = np.bincount(failures[0], failures[2], rows)
         constant = log_n - log_y - log_z
-        return cls(*of_y, *of_z, *of_n, total, failures, constant, np.zeros(rows))
+        return cls(*of_y, *of_z, *of_n, sum_y, sum_z, constant, np.zeros(rows))
 
     @staticmethod
     def events(sums: Mapping[str, float]) -> float:
@@ -311,9 +289,9 @@ class BinomialRows(RowSums):
 
     def _sizes(self) -> tuple[Ints, Floats, Floats]:
         """Row, trials and number of items of points that stand for the items."""
-        row, (step, over), (excess, weight) = (
-            self.steps_n.row, self.steps_n.columns, self.wide_n.columns
-        )  # fmt: skip
+        row = self.steps_n.row
+        step, over = self.steps_n.columns
+        excess, weight = self.wide_n.columns
         later = np.append(over[1:], 0.0)
         later[np.append(row[1:], -1) != row] = 0.0
         fewer = step < EXACT_COUNTS - 1  # those with more are in the other table
@@ -323,16 +301,16 @@ class BinomialRows(RowSums):
             np.concatenate([(over - later)[fewer], weight]),
         )
 
-    def information(
-        self, location: Floats, dispersion: Floats
-    ) -> tuple[Floats, Floats]:
+    def information(self, location: Floats, dispersion: Floats) -> Pair:
         """Lower bounds of the Fisher information of both curves, by row."""
         # of the best linear and quadratic functions of the successes (Godambe 1985): the latter is
         # (d Var(y)/dg)^2 over Var(y) and the second coefficient of Hahn's polynomials
         row, n, items = self._sizes()
         averaged = self.widened(np, location, dispersion, self.spread)
         f, g = (curve[row] for curve in averaged)
-        a, b = FORMULAS.parameters(f, np.maximum(g, -FORMULAS.bounds[1]), ARRAYS)
+        a, b = BetaFormulas.parameters(
+            f, np.maximum(g, -BetaFormulas.bounds[1]), ARRAYS
+        )
         m = a + b
         v = special.expit(f) * special.expit(-f)
         of_location = n * v * ((m + 1.0) / (m + n))
@@ -341,15 +319,13 @@ class BinomialRows(RowSums):
         later = later * (m / (m + 1.0)) * ((m + n + 1.0) / (m + 3.0))
         slope = n * v * extra * (m / (m + 1.0))
         of_dispersion = slope**2 / np.where(n > 1, n * v * (1.0 + extra) * later, 1.0)
-        # derivative of the wider second curve in the one of the row's centre
+        # derivative of the wider dispersion in the one of the row's centre
         mu, complement = _shares(np, location)
         bend = (complement - mu) / (1.0 + mu * complement * np.exp(dispersion))
         chain = np.exp(dispersion - averaged[1]) * (1.0 + self.spread * bend**2)
         rows = len(self.total)
-        return (
-            np.bincount(row, items * of_location, rows),
-            chain**2 * np.bincount(row, items * of_dispersion, rows),
-        )
+        by_dispersion = np.bincount(row, items * of_dispersion, rows)
+        return np.bincount(row, items * of_location, rows), chain**2 * by_dispersion
 
     def level(self) -> tuple[float, float]:
         """Logit of the overall rate, and the prior's own level."""
@@ -366,18 +342,17 @@ class BinomialRows(RowSums):
 # --- the family ----------------------------------------------------------------------------------
 
 
-class BinomialBeta(Family):
+class BinomialBeta(BetaFormulas, Family):
     """Beta(a, b) priors of the probabilities of successes."""
 
     name = "Beta"
-    formulas = FORMULAS
     outcome = BinomialOutcome()
     prior = Beta
     mixture = BetaMixture
     rows = BinomialRows
-    parameters = "a", "b"
+    parameter_names = "a", "b"
 
-    def to_curves(self, a: Any, b: Any) -> Pair:
+    def to_curves(self, a: Floats, b: Floats) -> Pair:
         log_a = np.log(a)
         log_b = np.log(b)
         return log_a - log_b, np.logaddexp(-log_a, -log_b)
@@ -385,16 +360,15 @@ class BinomialBeta(Family):
     def curve_variables(
         self, location: Floats, dispersion: Floats
     ) -> dict[str, Floats]:
-        return super().curve_variables(location, dispersion) | {
-            "log_odds_cv2": dispersion
-        }
+        variables = super().curve_variables(location, dispersion)
+        return variables | {"log_odds_cv2": dispersion}
 
-    def natural_moments(self, location: Any, dispersion: Any) -> Pair:
+    def natural_moments(self, location: Floats, exponential: Floats) -> Pair:
         mean = special.expit(location)
         v = mean * special.expit(-np.asarray(location))
-        return mean, v * (v * dispersion / (1.0 + v * dispersion))
+        return mean, v * (v * exponential / (1.0 + v * exponential))
 
-    def third(self, a: Any, b: Any) -> Any:
+    def third_moment(self, a: Floats, b: Floats) -> Floats:
         total = a + b
         return 2.0 * self.variance(a, b) * ((b - a) / total) / (total + 2.0)
 
@@ -411,27 +385,22 @@ class BinomialBeta(Family):
         return beta_kernel(inside, 1.0 - inside, a, b) / (a + b)
 
     def draw(self, a: Floats, b: Floats, rngs: Generators) -> Floats:
-        others = tuple(
-            rng.spawn(1)[0] for rng in rngs
-        )  # the same for any number of rows
+        # the same for any number of rows
+        others = tuple(rng.spawn(1)[0] for rng in rngs)
         return draw_log_gamma(a, rngs) - draw_log_gamma(b, others)
 
-    def natural(self, drawn: Floats) -> Floats:
-        return np.asarray(special.expit(drawn))
-
-    def above_drawn(self, drawn: Floats, a: Floats, b: Floats) -> Floats:
-        tail = beta_tail(special.expit(drawn), special.expit(-drawn), a, b)
-        is_far = np.broadcast_to(np.abs(drawn) >= _FAR, tail.shape)
+    def above_place(self, place: Floats, a: Floats, b: Floats) -> Floats:
+        tail = beta_tail(special.expit(place), special.expit(-place), a, b)
+        is_far = np.broadcast_to(np.abs(place) >= _FAR, tail.shape)
         if is_far.any():  # odds below all numbers
-            logit, a, b = (
-                values[is_far] for values in np.broadcast_arrays(drawn, a, b)
-            )
+            arrays = np.broadcast_arrays(place, a, b)
+            logit, a, b = (values[is_far] for values in arrays)
             shape = np.where(logit < 0, a, b)
             far = np.exp(-shape * np.abs(logit) - np.log(shape) - special.betaln(a, b))
             tail[is_far] = np.where(logit < 0, 1.0 - far, far)
         return tail
 
-    def log_marginal(self, y: Any, size: Any, a: Any, b: Any) -> Floats:
+    def log_marginal(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         return np.asarray(log_beta_binomial(y, size, a, b))
 
     def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
@@ -439,11 +408,10 @@ class BinomialBeta(Family):
         return np.where(y > size, 1.0, np.where(y > 0, tail, 0.0))
 
     def simulate(
-        self, location: Any, dispersion: Any, size: Any, rng: Generator
+        self, location: Floats, dispersion: Floats, size: Floats, rng: Generator
     ) -> Floats:
-        theta = special.expit(
-            self.draw(*self.to_parameters(location, dispersion), (rng, rng))
-        )
+        a, b = self.to_parameters(location, dispersion)
+        theta = special.expit(self.draw(a, b, (rng, rng)))
         return rng.binomial(np.asarray(size).astype(np.int64), theta).astype(float)
 
     def outcome_moments(
@@ -454,21 +422,6 @@ class BinomialBeta(Family):
         variance = mean * (b / total) * ((total + size) / (total + 1.0))
         return mean, np.sqrt(variance), _TAIL * (1.0 + size / total)
 
-    def grid(
-        self,
-        weight: Floats,
-        a: Floats,
-        b: Floats,
-        size: Floats,
-        most: Floats | float = np.inf,
-    ) -> tuple[Floats, Floats]:
-        # what is rare is counted: the grid is finer near 0
-        swap = (weight * (a / (a + b))).sum(axis=0) > 0.5
-        a, b = np.where(swap, b, a), np.where(swap, a, b)
-        count, width = super().grid(weight, a, b, size, size)
-        count = np.minimum(count, size)  # those beyond the grid's end have no weight
-        return np.where(swap, size - count, count), width
-
     # --- components of mixtures
 
     component_ends = (-8.05, 8.05)  # as for Gammas, on both sides
@@ -476,7 +429,7 @@ class BinomialBeta(Family):
     def frame(self, location: ArrayLike, dispersion: ArrayLike) -> Frame:
         middle = np.clip(np.asarray(location, dtype=float), -_LOGITS, _LOGITS)
         log_spread = np.clip(np.asarray(dispersion, dtype=float), *_LOG_SPREADS)
-        a, b = FORMULAS.parameters(middle, log_spread, ARRAYS)
+        a, b = BetaFormulas.parameters(middle, log_spread, ARRAYS)
         variance = special.polygamma(1, a) + special.polygamma(1, b)
         return Frame(middle, special.psi(a) - special.psi(b), np.sqrt(variance))
 
@@ -508,7 +461,9 @@ class BinomialBeta(Family):
         variance = np.exp(log_up + log_down - log_middle.sum(axis=0)) / (a + b + 1.0)
         middle = special.expit(frame.location)
         ones = np.ones(len(mean))
-        return Relative(positions, mean, variance, ones, middle, frame.spread)
+        return Relative(
+            positions, mean, variance, unit=ones, middle=middle, reach=frame.spread
+        )
 
     def log_pilot(
         self,
@@ -621,7 +576,7 @@ def beta_weights(frame: Frame, z: Floats, curves: Floats) -> Floats:
     """
     location, dispersion = curves.T
     location = np.clip(location, -_LOGITS, _LOGITS)
-    a, b = FORMULAS.parameters(location, dispersion, ARRAYS)
+    a, b = BetaFormulas.parameters(location, dispersion, ARRAYS)
     step = (z[1] - z[0]) * frame.spread
     component = betas_of_logit(frame.centre, (WIDTH**2 + _ROUNDED) * frame.spread**2)
     middle = special.psi(b) - special.psi(component[1])

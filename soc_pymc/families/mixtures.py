@@ -18,6 +18,7 @@ for Gammas, of its sd for Normals, and for Betas around its mean m in units of m
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from .._lib.arrays import Floats, Ints
-from .rows import Pair
+from .rows import Pair, Tensor
 
 ZERO = "zero"
 """Name of the logit of the share of theta that is 0, among the functions of the log weights."""
@@ -45,10 +46,12 @@ ROUGH = 1e-5
 _SHORTEST = 0.02  # share of the line from the pilot's curves
 _AT_ONCE = 1 << 15  # weights solved for at once, which fit in the cache
 _SOFT = 0.15  # share of the range over which a curve is bent to either bound
-# the first curve's bound in spreads; the second's, above a single component's and as a spread
+# bounds of the location in spreads, and of the dispersion as a spread
 _FARTHEST = 4.0
 _WIDEST = 2.5
-_ROOM = 0.8  # least second curve above a component's, so that several components have weight
+_ROOM = (
+    0.8  # least dispersion above a component's, so that several components have weight
+)
 _CORNER = 3.0  # spreads beyond which the widening of the base distribution is linear
 # width, and power of theta, of the floor for heavy tails
 _FLOOR_SD = 2.0
@@ -93,10 +96,8 @@ def _floored(terms: tuple[Floats, ...], floor: Floats) -> tuple[Floats, ...]:
     weight *= (1.0 - FLOOR) / weight.sum(axis=1, keepdims=True)
     floored = weight + floor
     part = weight / floored
-    centred = (
-        part * (x - (weight * x).sum(axis=1, keepdims=True) / (1.0 - FLOOR))
-        for x in slopes
-    )
+    means = ((weight * x).sum(axis=1, keepdims=True) / (1.0 - FLOOR) for x in slopes)
+    centred = (part * (x - mean) for x, mean in zip(slopes, means, strict=True))
     return np.log(floored), *centred
 
 
@@ -110,43 +111,44 @@ class CurveBounds(NamedTuple):
     dispersion: Floats
     unit: Floats
     middle: Floats  # mean of the pilot for Betas, otherwise 0
-    farthest: Floats  # of the first curve on both sides
-    low: Floats  # of the second curve
+    farthest: Floats  # of the location on both sides
+    low: Floats  # of the dispersion
     high: Floats
 
     @property
     def inner(self) -> Floats:
-        """Exponential of a component's second curve."""
+        """Exponential of a component's dispersion."""
         return np.asarray(np.exp(self.low - _ROOM))
 
-    def relative(self, location: Any, dispersion: Any) -> Pair:
+    def relative(self, location: Tensor, dispersion: Tensor) -> Pair:
         """Both curves (..., n) relative to the pilot's location and unit."""
         dispersion = dispersion - 2.0 * np.log(self.unit)
         return (location - self.location) / self.unit, dispersion
 
-    def excess(self, location: Any, dispersion: Any, xp: Any = np) -> tuple[Any, Any]:
+    def excess(self, location: Tensor, dispersion: Tensor, xp: ModuleType = np) -> Pair:
         """Relative curves (..., n) less the nearest that the components can represent."""
-        mean, spread = self.relative(location, dispersion)
+        location, dispersion = self.relative(location, dispersion)
         # NaN: unbounded
         low = np.fmax(self.low, -np.inf)
         high = np.fmin(self.high, np.inf)
         # not clip, which PyTensor's interpreter applies slowly
-        nearest = xp.minimum(xp.maximum(mean, -self.farthest), self.farthest)
-        return mean - nearest, spread - xp.minimum(xp.maximum(spread, low), high)
+        place = xp.minimum(xp.maximum(location, -self.farthest), self.farthest)
+        inside = xp.minimum(xp.maximum(dispersion, low), high)
+        return location - place, dispersion - inside
 
     def bent(self, location: Floats, dispersion: Floats) -> Pair:
         """Relative curves (2, ..., n) as the components can represent them, and derivatives."""
         location, dispersion = self.relative(location, dispersion)
-        mean, mean_slope = _bent(location, -self.farthest, self.farthest)
-        spread, spread_slope = _bent(dispersion, self.low, self.high)
-        return np.stack([mean, spread]), np.stack(
-            [mean_slope / self.unit, spread_slope]
-        )
+        location, by_location = _bent(location, -self.farthest, self.farthest)
+        dispersion, by_dispersion = _bent(dispersion, self.low, self.high)
+        slopes = np.stack([by_location / self.unit, by_dispersion])
+        return np.stack([location, dispersion]), slopes
 
     def represented(self, location: Floats, dispersion: Floats) -> Pair:
         """Both curves (..., n) as the components can represent them."""
-        mean, spread = self.bent(location, dispersion)[0]
-        return self.location + self.unit * mean, spread + 2.0 * np.log(self.unit)
+        location, dispersion = self.bent(location, dispersion)[0]
+        dispersion = dispersion + 2.0 * np.log(self.unit)
+        return self.location + self.unit * location, dispersion
 
 
 def _bent(x: Floats, low: Floats, high: Floats) -> Pair:
@@ -172,18 +174,18 @@ class Frame:
         """Centres (n, R) of components at positions z."""
         return np.asarray(self.centre[:, None] + self.spread[:, None] * z)
 
-    def width(self, extra: ArrayLike = 0.0) -> Floats:
+    def variance(self, extra: ArrayLike = 0.0) -> Floats:
         """Variance of a component, and of `extra` that adds to it: shape (n,)."""
         return np.asarray((WIDTH * self.spread) ** 2 + np.asarray(extra, dtype=float))
 
 
 class Relative(NamedTuple):
-    """Components in units of the base distribution, as in `mixture_weights`."""
+    """Components in units of the base distribution, relative to the pilot."""
 
     positions: Floats  # (1 or 2, n, R)
     mean: Floats  # (n, R)
     variance: Floats  # (n, R)
-    unit: Floats  # (n,): of the first curve
+    unit: Floats  # (n,): of the location
     middle: Floats  # (n,)
     reach: Floats  # (n,): spread of the base distribution in this unit
 
@@ -289,7 +291,8 @@ class Components(ABC):
         """
         z = self.component_grid
         ones = np.ones(len(curves))
-        parameters = self.component_parameters(frame.places(z), frame.width()[:, None])
+        variance = frame.variance()[:, None]
+        parameters = self.component_parameters(frame.places(z), variance)
         parts = self.relative(frame, parameters, z)
         arrays = np.zeros((4, len(curves), len(z)))
         arrays[: len(parts.positions)] = parts.positions
@@ -312,21 +315,17 @@ class Components(ABC):
     def _bounds(
         self, location: Floats, dispersion: Floats, parts: Relative
     ) -> CurveBounds:
-        """CurveBounds of both curves, around those of the pilot."""
+        """Bounds of both curves, around those of the pilot."""
         middle = parts.middle
         nearest = np.abs(parts.mean).argmin(axis=1)[:, None]
-        mean, least = (
-            np.take_along_axis(values, nearest, axis=1)[:, 0]
-            for values in (parts.mean, parts.variance)
-        )
+        mean = np.take_along_axis(parts.mean, nearest, axis=1)[:, 0]
+        least = np.take_along_axis(parts.variance, nearest, axis=1)[:, 0]
         square = (_WIDEST * parts.reach) ** 2
         # no variance is above m (1 - m)
         largest = square / (1.0 + middle * (1.0 - middle) * square)
         with np.errstate(invalid="ignore", divide="ignore"):
-            low, high = (
-                curves_of(mean, variance, middle, self.has_path)[1]
-                for variance in (least, largest)
-            )
+            low = curves_of(mean, least, middle, self.has_path)[1]
+            high = curves_of(mean, largest, middle, self.has_path)[1]
         # no Beta with this mean has so large a variance: then that of one with the pilot's mean
         high = np.where(np.isfinite(high), high, np.log(square))
         farthest = _FARTHEST * parts.reach
@@ -342,9 +341,8 @@ class WeightForms:
     bounds: CurveBounds
     base: Floats  # (4, n, R): as in `Grid`
     tilts: Floats  # (n, R, 2): functions that shift and stretch
-    functions: (
-        Floats  # (R, P - 2): functions of the log weights, 0 for other predictors
-    )
+    # (R, P - 2): functions of the log weights, 0 for other predictors
+    functions: Floats
     mean: Floats  # (n, R): mean of theta under each component, minus the pilot's
     variance: Floats  # (n, R): its variance
 
@@ -359,17 +357,12 @@ class WeightForms:
         """Forms of the family with these `arrays`."""
         return WeightForms(family, CurveBounds(*bounds), *arrays)
 
-    def rows(self, part: Any) -> "WeightForms":
+    def subset(self, part: slice | Ints) -> "WeightForms":
         """Forms at some of the scores."""
         bounds, base, tilts, functions, *moments = self.arrays
-        some = (
-            bounds[:, part],
-            base[:, part],
-            tilts[part],
-            functions,
-            *(x[part] for x in moments),
-        )
-        return WeightForms.made_of(self.family, *some)
+        rows = bounds[:, part], base[:, part], tilts[part], functions
+        moments = [values[part] for values in moments]
+        return WeightForms.made_of(self.family, *rows, *moments)
 
     def bounded(self, predictors: Floats) -> Pair:
         """Predictors (n, P, draws) with bounded relative curves, and these curves' derivatives."""
@@ -390,8 +383,10 @@ class WeightForms:
 # --- weights from predictors ---------------------------------------------------------------------
 
 
-def curves_of(mean: Any, variance: Any, middle: Any, has_path: bool) -> tuple[Any, ...]:
-    """Both curves; the derivative of the first in the mean, and those of the second in both."""
+def curves_of(
+    mean: Floats, variance: Floats, middle: Floats, has_path: bool
+) -> tuple[Any, ...]:
+    """Both curves; the slope of the location in the mean, and of the dispersion in both moments."""
     if not has_path:  # Normals
         return mean, np.log(variance), 1.0, 0.0, 1.0 / variance
     # Gammas are the limit of Betas at a middle of 0
@@ -416,23 +411,20 @@ class Weights:
 
     forms: WeightForms
     weight: Floats  # (n, R, draws)
-    along: list[
-        Floats
-    ]  # derivatives of the base law's log weights in the curves and the path
+    # derivatives of the base law's log weights in the curves and the path
+    along: list[Floats]
     tilt: Floats  # (2, n, draws)
     mean: Floats  # (n, draws): of theta under the weights
-    curve_slopes: (
-        Floats  # (3, n, draws): of the first in the mean, of the second in both moments
-    )
+    # (3, n, draws): of the location in the mean, of the dispersion in both moments
+    curve_slopes: Floats
     inverse: Floats  # (2, 2, n, draws): derivatives of the tilt in both curves
     error: Floats  # (n, draws): by which the curves are missed
 
     def replace(self, row: Ints, draw: Ints, others: "Weights") -> None:
         """Put others, of one draw each, in the place of those of some rows and draws."""
-        pairs = zip(
-            [self.weight, *self.along], [others.weight, *others.along], strict=True
-        )
-        for values, new in pairs:
+        arrays = self.weight, *self.along
+        replacements = others.weight, *others.along
+        for values, new in zip(arrays, replacements, strict=True):
             values[row, :, draw] = new[..., 0]
         for name in ("tilt", "mean", "curve_slopes", "inverse", "error"):
             getattr(self, name)[..., row, draw] = getattr(others, name)[..., 0]
@@ -451,12 +443,10 @@ class Weights:
         distance = forms.mean[..., None] - self.mean[:, None]
         variance = distance * distance + forms.variance[..., None]
         variance -= (self.weight * variance).sum(axis=1, keepdims=True)
-        pull = pull - self.weight * (
-            by_mean[:, None] * distance + by_variance[:, None] * variance
-        )
-        out = np.concatenate(
-            [by_curve.swapaxes(0, 1), forms.functions.T @ pull], axis=1
-        )
+        moved = by_mean[:, None] * distance + by_variance[:, None] * variance
+        pull = pull - self.weight * moved
+        by_function = forms.functions.T @ pull
+        out = np.concatenate([by_curve.swapaxes(0, 1), by_function], axis=1)
         for j, derivative in enumerate(self.along):
             out[:, j] += (pull * derivative).sum(axis=1)
         return out
@@ -480,7 +470,7 @@ def solved(
     step = max(1, _AT_ONCE // (bounded.shape[2] * forms.mean.shape[1]))
     for begin in range(0, len(bounded), step):
         part = slice(begin, min(begin + step, len(bounded)))
-        yield part, _solved(bounded[part], tilt[:, part], forms.rows(part), slopes)
+        yield part, _solved(bounded[part], tilt[:, part], forms.subset(part), slopes)
 
 
 @np.errstate(all="ignore")
@@ -504,7 +494,9 @@ def _solved(bounded: Floats, tilt: Floats, forms: WeightForms, slopes: bool) -> 
     weights = _newton(bounded, tilt, forms, slopes)
     row, draw = np.nonzero(~(weights.error <= ROUGH))
     if len(row):
-        others = _along_line(bounded[row, :, draw][..., None], forms.rows(row), slopes)
+        others = _along_line(
+            bounded[row, :, draw][..., None], forms.subset(row), slopes
+        )
         weights.replace(row, draw, others)
     return weights
 
@@ -514,32 +506,32 @@ def _newton(bounded: Floats, tilt: Floats, forms: WeightForms, slopes: bool) -> 
     from .kernels import solve_weights
 
     middle = forms.bounds.middle
-    grid = Grid(
-        forms.base[..., None], forms.bounds.inner[:, None, None], middle[:, None, None]
-    )
+    inner = forms.bounds.inner[:, None, None]
+    grid = Grid(forms.base[..., None], inner, middle[:, None, None])
     location, dispersion, path = (bounded[:, j : j + 1] for j in range(3))
     fixed, along = forms.family.log_weights(location, dispersion, path, grid, slopes)
     fixed += forms.functions @ bounded[:, 2:]
     # averages over components give the moments and what tilts do to them
-    powers = np.stack(
-        [np.ones_like(forms.mean), forms.mean, forms.mean**2 + forms.variance], 1
-    )
-    parts = np.concatenate(
-        [powers, *(powers * forms.tilts.mT[:, [k]] for k in (0, 1))], axis=1
-    )
+    square = forms.mean**2 + forms.variance
+    powers = np.stack([np.ones_like(square), forms.mean, square], axis=1)
+    tilted = (powers * forms.tilts.mT[:, [k]] for k in (0, 1))
+    parts = np.concatenate([powers, *tilted], axis=1)
     solution = np.empty((11, len(fixed), fixed.shape[2]))
     solution[:2] = tilt
-    solve_weights(
-        fixed,
-        np.ascontiguousarray(bounded),
-        parts,
-        middle,
-        forms.family.has_path,
-        solution,
-    )
+    targets = np.ascontiguousarray(bounded)
+    solve_weights(fixed, targets, parts, middle, forms.family.has_path, solution)
     tilt, mean, curve_slopes, inverse, error = np.split(solution, [2, 3, 6, 10])
     by_curve = inverse.reshape(2, 2, *error.shape[1:])
-    return Weights(forms, fixed, along, tilt, mean[0], curve_slopes, by_curve, error[0])
+    return Weights(
+        forms,
+        weight=fixed,
+        along=along,
+        tilt=tilt,
+        mean=mean[0],
+        curve_slopes=curve_slopes,
+        inverse=by_curve,
+        error=error[0],
+    )
 
 
 def _along_line(bounded: Floats, forms: WeightForms, slopes: bool) -> Weights:
@@ -551,7 +543,7 @@ def _along_line(bounded: Floats, forms: WeightForms, slopes: bool) -> Weights:
     while len(rows := np.flatnonzero((reached < 1.0) & (step >= _SHORTEST))):
         share = np.minimum(reached[rows] + step[rows], 1.0)
         points = begin[rows] + share[..., None] * (bounded - begin)[rows]
-        tried = _newton(points, tilt[:, rows], forms.rows(rows), slopes=False)
+        tried = _newton(points, tilt[:, rows], forms.subset(rows), slopes=False)
         met = tried.error <= ROUGH
         tilt[:, rows] = np.where(met, tried.tilt, tilt[:, rows])
         reached[rows] = np.where(met, share, reached[rows])

@@ -5,8 +5,9 @@ times powers of w - mean(w) up to the third, which leave an error of fourth orde
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,17 +17,16 @@ from scipy import special
 
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import FitError
-from ..prior_table import FAMILIES as FORMULAS
+from ..prior_table import NormalFormulas
 from .family import Family, Generators
 from .mixtures import WIDTH, Frame, Grid, Relative
 from .outcome import SCORES, Outcome, Table, Validity, Words, uniform_range
 from .priors import Normal, NormalMixture
-from .rows import Columns, Pair, Ragged, RowSums, Weak, by_row, weak_dispersion
+from .rows import Columns, Pair, Ragged, RowSums, Tensor, Weak, by_row, weak_dispersion
 from .scales import LARGEST_VALUE, LEAST_SD, LINEAR, STEPS, Bounds, Cell
 
-_VARIANCE_SHARE = (
-    0.3  # prior's centre of Var(theta | t), as a share of the values' squared scale
-)
+# prior's centre of Var(theta | t), as a share of the values' squared scale
+_VARIANCE_SHARE = 0.3
 _LEVEL_SD = 3.0
 _NOISE_SUMS = [
     [f"sum_{y}{w}" if y + w else "n" for w in ("", "w", "w2", "w3")]
@@ -66,15 +66,14 @@ class NormalOutcome(Outcome):
     )
     usual_size = None
     no_information = LARGEST_VALUE
-    longest = farthest = np.inf  # a linear model is solved in one step
     words = Words(
-        "values with known noise",
-        "value",
-        "values",
-        "noise sd",
-        "noise sds",
-        "value",
-        "own value",
+        items="values with known noise",
+        outcome="value",
+        outcomes="values",
+        size="noise sd",
+        sizes="noise sds",
+        theta="value",
+        estimate="own value",
         unit="in the unit of {outcome}",
         text="a value, which is its true theta seen with noise of known size",
         further="one further value with a noise sd of {amount}",
@@ -126,15 +125,14 @@ class NormalOutcome(Outcome):
         return np.sqrt(sums["sum_w"] / sums["n"])
 
     def exposure_means(self, sums: Columns) -> tuple[Floats, Floats, Floats]:
-        raise FitError(
-            "values have no exposure: noise sds do not add up, so weigh by items"
-        )
+        problem = "values have no exposure: noise sds do not add up, so weigh by items"
+        raise FitError(problem)
 
     def cell_range(self, cells: Columns) -> Pair:
         return uniform_range(cells)
 
     def excess_squares(
-        self, groups: Columns, part: Any
+        self, groups: Columns, part: Mapping[Hashable, Any]
     ) -> tuple[Bools, Floats, Floats, Floats]:
         # in units of the squared noise sd
         known = groups["n"] > 1
@@ -147,12 +145,8 @@ class NormalOutcome(Outcome):
 
     def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
         variance = _variance_as(y, y)
-        if not (
-            y.min() >= 0
-            and variance.min() > 0
-            and np.ptp(size) > 0
-            and np.ptp(variance) > 0
-        ):
+        varies = np.ptp(size) > 0 and np.ptp(variance) > 0
+        if not (varies and y.min() >= 0 and variance.min() > 0):
             return False
         return bool(np.corrcoef(np.log(size), np.log(variance))[0, 1] > _ALIKE)
 
@@ -165,9 +159,8 @@ class NormalOutcome(Outcome):
         if np.corrcoef(np.log(off), np.log(size**2 / at_mean))[0, 1] < _RELATED:
             return np.ones(1)  # noise that depends on the score alone
         noise = size**2 / off
-        ratio = np.log(noise / (noise + variance)) - np.log(
-            size**2 / (size**2 + variance)
-        )
+        share = noise / (noise + variance)
+        ratio = np.log(share) - np.log(size**2 / (size**2 + variance))
         factor = np.exp(0.5 * np.abs(ratio))
         return factor[factor >= np.quantile(factor, _LEAST_WRONG)]
 
@@ -179,17 +172,17 @@ class NormalOutcome(Outcome):
         return np.asarray(0.5 * ((y - theta) / size) ** 2)
 
     def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
-        noise = rng.standard_normal(len(y))
-        return y + np.sqrt((1 - fraction) / fraction) * size * noise, size / np.sqrt(
-            fraction
-        )
+        noise = np.sqrt((1 - fraction) / fraction) * size * rng.standard_normal(len(y))
+        return y + noise, size / np.sqrt(fraction)
 
     def remainder(
-        self, y: Any, size: Any, held: Pair, fraction: float
-    ) -> tuple[Any, Any]:
-        return (y - fraction * held[0]) / (1 - fraction), size / np.sqrt(1 - fraction)
+        self, y: Floats, size: Floats, thinned: Pair, fraction: float
+    ) -> Pair:
+        return (y - fraction * thinned[0]) / (1 - fraction), size / np.sqrt(
+            1 - fraction
+        )
 
-    def noise(self, mean: Floats, variance: Any = 0.0) -> Floats:
+    def noise(self, mean: Floats, variance: Floats | float = 0.0) -> Floats:
         return np.ones_like(mean)
 
     def scatter(
@@ -235,26 +228,26 @@ class NormalRows(RowSums):
     farthest = (np.inf, 3.0)
     reach = float(np.inf)  # in the mean the log marginal is a parabola
     most_spread = float(np.inf)
-    margins = ("noise",)
-    size_cell = "noise_cell"
 
     @staticmethod
-    def widened(xp: Any, location: Any, dispersion: Any, spread: Any) -> Pair:
+    def widened(
+        xp: ModuleType, location: Tensor, dispersion: Tensor, spread: Tensor
+    ) -> Pair:
         """Curves of theta over a row."""
         return location, xp.log(xp.exp(dispersion) + spread)
 
     @staticmethod
     def log_probability(
-        xp: Any, location: Any, dispersion: Any, noise: Any, moments: Any, centre: Any
-    ) -> Any:
+        xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Sequence[Tensor]
+    ) -> Tensor:
         """Log marginal of rows without spread."""
+        noise, moments, centre = cells
         inverse = 1.0 / (xp.exp(dispersion)[..., None] + noise)
         gap = (location - centre)[..., None]
         n, plain, square = (moments[..., k, :] for k in range(3))
         value = n[..., 0] * xp.log(2.0 * np.pi / inverse)
-        value = value - inverse * inverse * (
-            0.5 * n[..., 2] - inverse * n[..., 3] / 3.0
-        )
+        skew = inverse * n[..., 3] / 3.0
+        value = value - inverse * inverse * (0.5 * n[..., 2] - skew)
         for k in range(4):
             scatter = square[..., k] - gap * (2.0 * plain[..., k] - gap * n[..., k])
             value = value + (-1.0) ** k * inverse ** (k + 1) * scatter
@@ -262,14 +255,10 @@ class NormalRows(RowSums):
 
     @staticmethod
     def draw_totals(
-        rng: Generator,
-        location: Any,
-        dispersion: Any,
-        noise: Any,
-        moments: Any,
-        centre: Any,
-    ) -> Any:
+        rng: Generator, location: Floats, dispersion: Floats, cells: Sequence[Floats]
+    ) -> Floats:
         """Random mean values of rows."""
+        noise, moments, _ = cells
         n = moments[..., 0, 0]
         variance = (n * (np.exp(dispersion)[..., None] + noise)).sum(axis=-1)
         sd = np.sqrt(variance) / n.sum(axis=-1)
@@ -282,14 +271,11 @@ class NormalRows(RowSums):
         start, (sums,) = by_row(rows, table["row"], _noise_sums(table))
         noise = sums[:, 0, 1] / sums[:, 0, 0]
         # sums of powers of w - noise from those of powers of w
-        shifted = (
-            sum(
-                math.comb(k, j) * (-noise[:, None]) ** (k - j) * sums[:, :, j]
-                for j in range(k + 1)
-            )
-            for k in range(4)
-        )
-        moments = np.stack([*shifted], axis=2)
+        moments = np.zeros_like(sums)
+        for k in range(4):
+            for j in range(k + 1):
+                power = math.comb(k, j) * (-noise[:, None]) ** (k - j)
+                moments[:, :, k] += power * sums[:, :, j]
         # with equal noise the moments are only rounding
         equal = moments[:, 0, 2] <= 1e-13 * noise**2 * sums[:, 0, 0]
         moments[equal, :, 1:] = 0.0
@@ -305,17 +291,14 @@ class NormalRows(RowSums):
         cls, sums: Mapping[str, float], scale: str, centre: float
     ) -> tuple[Weak, Weak]:
         """Weak priors of both curves, in units of the values."""
-        n = sums["n"]
-        mean = sums["sum_t"] / n
-        scatter = max(sums["sum_t2"] / n - mean**2, 0.0)
-        unit2 = scatter + sums["sum_s2"] / n
+        mean, scatter = map(float, LINEAR.moments(sums))
+        unit2 = scatter + sums["sum_s2"] / sums["n"]
         unit = float(np.sqrt(unit2))
-        return (
-            Weak((mean, 10.0 * unit + abs(mean)), (0.0, 3.0 * unit), unit),
-            weak_dispersion(float(np.log(_VARIANCE_SHARE * unit2)), _LEVEL_SD),
-        )
+        location = Weak((mean, 10.0 * unit + abs(mean)), (0.0, 3.0 * unit), unit)
+        level = float(np.log(_VARIANCE_SHARE * unit2))
+        return location, weak_dispersion(level, _LEVEL_SD)
 
-    def _sums(self) -> tuple[Floats, Floats]:
+    def _sums(self) -> Pair:
         """Number of items by row, and sum of their noise variances."""
         noise, moments = self.by_noise.columns
         items = moments[:, 0, 0]
@@ -328,30 +311,23 @@ class NormalRows(RowSums):
         noise = noises / items
         return np.sqrt(np.exp(dispersion) + (noise if rows is None else noise[rows]))
 
-    def information(
-        self, location: Floats, dispersion: Floats
-    ) -> tuple[Floats, Floats]:
+    def information(self, location: Floats, dispersion: Floats) -> Pair:
         """Fisher information of mean and of log variance by row; the two are orthogonal."""
-        row, number, (noise, moments) = (
-            self.by_noise.row,
-            len(self.total),
-            self.by_noise.columns,
-        )
+        row = self.by_noise.row
+        noise, moments = self.by_noise.columns
         variance = np.exp(dispersion)[row]
         n = moments[:, 0, 0]
         total = variance + self.spread[row] + noise
         of_variance = 0.5 * n * (variance / total) ** 2
-        return np.bincount(row, n / total, number), np.bincount(
-            row, of_variance, number
-        )
+        rows = len(self.total)
+        return np.bincount(row, n / total, rows), np.bincount(row, of_variance, rows)
 
     def level(self) -> tuple[float, float]:
         """Overall mean, and the log of the variance less the noise."""
         n, noises = self._sums()
         level = float(np.average(self.total, weights=n))
-        squares = (
-            self.by_noise.columns[1][:, 2, 0].sum() + n @ (self.total - level) ** 2
-        )
+        _, moments = self.by_noise.columns
+        squares = moments[:, 2, 0].sum() + n @ (self.total - level) ** 2
         noise = noises.sum() / n.sum()
         return level, float(np.log(np.maximum(squares / n.sum() - noise, 0.1 * noise)))
 
@@ -359,10 +335,8 @@ class NormalRows(RowSums):
 def _noise_sums(table: Columns) -> Floats:
     """Sums of cells, (cells, 3, 4): of w^k times 1, y and y^2, k = 0 to 3."""
     if "sum_yw" in table:
-        sums = np.array(
-            [[table[name] for name in names] for names in _NOISE_SUMS], dtype=float
-        )
-        return np.moveaxis(sums, -1, 0)
+        sums = [[table[name] for name in names] for names in _NOISE_SUMS]
+        return np.moveaxis(np.array(sums, dtype=float), -1, 0)
     # values and noise hardly vary in joint cells
     n = table["n"].astype(float)
     w1 = table["sum_w"] / n
@@ -376,27 +350,26 @@ def _noise_sums(table: Columns) -> Floats:
 # --- the family ----------------------------------------------------------------------------------
 
 
-class NormalNormal(Family):
+class NormalNormal(NormalFormulas, Family):
     """Normal priors of values: `a` is the mean, `b` the variance."""
 
     name = "Normal"
-    formulas = FORMULAS["Normal"]
     outcome = NormalOutcome()
     prior = Normal
     mixture = NormalMixture
     rows = NormalRows
-    parameters = "mean", "variance"
+    parameter_names = "mean", "variance"
 
-    def to_curves(self, a: Any, b: Any) -> Pair:
+    def to_curves(self, a: Floats, b: Floats) -> Pair:
         return a, np.log(b)
 
-    def natural_moments(self, location: Any, dispersion: Any) -> Pair:
-        return location, dispersion
+    def natural_moments(self, location: Floats, exponential: Floats) -> Pair:
+        return location, exponential
 
     def unit(self, dispersion: Floats) -> Floats:
         return np.exp(0.5 * dispersion)
 
-    def third(self, a: Any, b: Any) -> Any:
+    def third_moment(self, a: Floats, b: Floats) -> Floats:
         return np.zeros_like(b)
 
     def above(self, cut: Floats, a: Floats, b: Floats) -> Floats:
@@ -411,7 +384,7 @@ class NormalNormal(Family):
     def draw(self, a: Floats, b: Floats, rngs: Generators) -> Floats:
         return a + np.sqrt(b) * rngs[0].standard_normal(np.shape(a))
 
-    def log_marginal(self, y: Any, size: Any, a: Any, b: Any) -> Floats:
+    def log_marginal(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         total = b + np.square(size)
         return np.asarray(-0.5 * ((y - a) ** 2 / total + np.log(2.0 * np.pi * total)))
 
@@ -419,7 +392,7 @@ class NormalNormal(Family):
         return self.cdf(y, a, b + size**2)
 
     def simulate(
-        self, location: Any, dispersion: Any, size: Any, rng: Generator
+        self, location: Floats, dispersion: Floats, size: Floats, rng: Generator
     ) -> Floats:
         sd = np.sqrt(np.exp(dispersion) + size**2)
         return location + sd * rng.standard_normal(location.shape)
@@ -430,20 +403,14 @@ class NormalNormal(Family):
         return a, np.sqrt(b + size**2), np.zeros_like(a)
 
     def gained(
-        self,
-        least: Floats,
-        above: Bools,
-        a: Floats,
-        b: Floats,
-        size: Floats,
-        cut: Floats,
-    ) -> Floats:
+        self, least: Floats, size: Floats, a: Floats, b: Floats, cut: Floats
+    ) -> tuple[Floats, Floats]:
         # integral over the further values that change the choice
         total = b + size**2
         bell = self.kernel(least, a, total) * (b / total)
         gap = a - cut
         upto = self.cdf(least, a, total)
-        return np.where(above, bell - gap * upto, bell + gap * (1.0 - upto))
+        return bell - gap * upto, bell + gap * (1.0 - upto)
 
     # --- components of mixtures
 
@@ -462,7 +429,9 @@ class NormalNormal(Family):
         mean = ((frame.centre - frame.location) / frame.spread)[:, None] + z
         variance = np.full(mean.shape, WIDTH**2)
         ones = np.ones(len(mean))
-        return Relative(mean[None], mean, variance, frame.spread, 0.0 * ones, ones)
+        return Relative(
+            mean[None], mean, variance, unit=frame.spread, middle=0.0 * ones, reach=ones
+        )
 
     def log_weights(
         self,

@@ -2,7 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -17,9 +17,6 @@ from .scales import EXACT_COUNTS, LINEAR, LOG, STEPS, Bounds, Cell, Scale
 PART_KEYS = ("group", "fold", "bin")
 SCORES = ("score_min", "score_max", *LINEAR.sums, *LOG.sums)
 _ALIKE = 3.0  # scores within this factor of the outcomes count as estimates of theta
-# of Newton's method for regressions
-_MOST_STEPS = 100
-_DAMPING = 1e-9
 _SCORE_BOUNDS = Bounds("scores must be finite numbers")
 
 
@@ -129,9 +126,8 @@ class Outcome(ABC):
     theta: Scale  # on which theta and its mean are compared, averaged and banded
     words: Words
     validity: Validity
-    tables: ClassVar[
-        Mapping[str, Table]
-    ]  # first "part", last "joint", which is optional
+    # first "part", last "joint", which is optional
+    tables: ClassVar[Mapping[str, Table]]
     whole: bool = True  # outcomes are whole numbers: predictive cdfs have steps
     positive: bool = True  # theta is positive, with logarithmic curves and pictures
     relative: bool = False  # the spread of theta is reported as a share of its mean
@@ -147,11 +143,6 @@ class Outcome(ABC):
     usual_size: float | None = 1.0
     no_information: float = 0.0  # size of an uninformative outcome
     ends: tuple[float, ...] = ()  # scores that are atoms however few items have them
-    # summary of checks: number of outcomes that are 0
-    zeros: str = ""
-    # of the coefficients of regressions: longest step, and farthest position of theta
-    longest: float = 1.0
-    farthest: float = 300.0
 
     # --- columns
 
@@ -170,6 +161,12 @@ class Outcome(ABC):
     def margins(self) -> tuple[str, ...]:
         """Names of the tables of cells that are always kept."""
         return tuple(self.tables)[1:-1]
+
+    @property
+    def size_cell(self) -> str:
+        """Column of joint cells with an item's size."""
+        cells = self.tables["joint"].cells.values()
+        return next(cell.name for cell in cells if cell.role == "size")
 
     def sums(self, name: str) -> tuple[str, ...]:
         """Columns of a table without keys: whole numbers, then real sums."""
@@ -220,7 +217,7 @@ class Outcome(ABC):
 
     @abstractmethod
     def excess_squares(
-        self, groups: Columns, part: Any
+        self, groups: Columns, part: Mapping[Hashable, Any]
     ) -> tuple[Bools, Floats, Floats, Floats]:
         """Mask of groups of items; their squared residuals less noise, with variance and noise."""
 
@@ -254,9 +251,11 @@ class Outcome(ABC):
     def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
         """A random part of each outcome, and its size; `remainder` is independent of it."""
 
-    def remainder(self, y: Any, size: Any, held: Pair, fraction: float) -> Pair:
+    def remainder(
+        self, y: Floats, size: Floats, thinned: Pair, fraction: float
+    ) -> Pair:
         """The rest of each outcome after thinning, and its size."""
-        return y - held[0], size - held[1]
+        return y - thinned[0], size - thinned[1]
 
     # --- estimates of theta from outcomes alone
 
@@ -264,11 +263,13 @@ class Outcome(ABC):
         """Each item's own estimate of theta; NaN without information."""
         return rate_of(y, size)
 
-    @abstractmethod
     def pooled_estimates(
         self, y: Floats, size: Floats, items: Floats, group: Ints
     ) -> Pair:
         """Estimates of theta, and their errors from noise alone, by group of bins of items."""
+        total = np.bincount(group, size)
+        theta = rate_of(np.bincount(group, y), total)
+        return theta, rate_of(np.sqrt(total * self.noise(theta)), total)
 
     def reads_theta(self, score: Floats, outcome: Floats, size: Floats) -> bool:
         """Return True if scores of bins are estimates of a positive theta, within a factor of 3."""
@@ -289,14 +290,17 @@ class Outcome(ABC):
     # --- outcomes given the first two moments of theta
 
     @abstractmethod
-    def noise(self, mean: Floats, variance: Any = 0.0) -> Floats:
+    def noise(self, mean: Floats, variance: Floats | float = 0.0) -> Floats:
         """Expected variance of an outcome of size 1 about theta, from the moments of theta."""
 
     @property
     def summaries(self) -> Mapping[str, Callable[..., Floats]]:
         """Summaries of items to compare with replicates, by name: (y, size, mean, variance)."""
-        zeros = {self.zeros: lambda y, *_: (y == 0).sum(axis=-1)} if self.zeros else {}
-        return {"dispersion": self.scatter, **zeros}
+        summaries = {"dispersion": self.scatter}
+        if self.whole:
+            name = f"zero {self.words.outcomes}"
+            summaries[name] = lambda y, *_: (y == 0).sum(axis=-1)
+        return summaries
 
     def scatter(
         self, y: Floats, size: Floats, mean: Floats, variance: Floats
@@ -330,40 +334,6 @@ class Outcome(ABC):
     def weighted(self, y: Floats, size: Floats) -> Pair:
         """Weights, and outcomes times their weights: the ratio estimates theta."""
         return size, y
-
-    def expected(self, predictor: Floats) -> Pair:
-        """Theta at positions on the scale of theta, and its derivative."""
-        theta = self.theta.score(np.clip(predictor, -self.farthest, self.farthest))
-        return theta, self.noise(theta)
-
-    def regression(
-        self, x: Floats, weight: Floats, total: Floats, penalty: float = 0.0
-    ) -> Floats:
-        """Coefficients (1 + k,) of a ridge-penalised generalised linear model on x."""
-        design = np.column_stack([np.ones(len(x)), x])
-        ridge = np.append(0.0, np.full(design.shape[1] - 1, penalty))
-        coefficients = np.zeros(design.shape[1])
-        pooled = self.pooled_rate(float(total.sum()), float(weight.sum()))
-        coefficients[0] = self.theta.position(pooled)
-        for _ in range(_MOST_STEPS):
-            theta, slope = self.expected(design @ coefficients)
-            information = (design.T * (weight * slope)) @ design + np.diag(ridge)
-            damping = _DAMPING * np.trace(information) * np.eye(len(ridge))
-            pull = design.T @ (total - weight * theta) - ridge * coefficients
-            step = np.linalg.solve(information + damping, pull)
-            coefficients += np.clip(step, -self.longest, self.longest)
-            if np.abs(step).max() < 1e-9 * (1.0 + np.abs(coefficients).max()):
-                break
-        return coefficients
-
-    def line(self, score: Floats, y: Floats, size: Floats) -> tuple[Floats, float]:
-        """Log likelihood, (n,), and slope of a straight-line calibration of scores."""
-        x = self.theta.position(score) if self.theta.holds(score).all() else score
-        sd = float(x.std()) or 1.0
-        standard = (x - x.mean()) / sd
-        level, slope = self.regression(standard, *self.weighted(y, size))
-        theta, _ = self.expected(level + slope * standard)
-        return self.log_likelihood(y, size, theta), float(slope) / sd
 
 
 def uniform_range(cells: Columns) -> Pair:

@@ -4,8 +4,9 @@ cv2 = variance / mean^2 = 1 / shape, and cv2 -> 0 (a Poisson marginal) is a regu
 marginal of a row needs one histogram over counts and one over exposures (docs/dev/design.md).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,18 +15,19 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Bools, Floats
 from .._lib.errors import ItemsError
-from ..prior_table import FAMILIES as FORMULAS
+from ..prior_table import GammaFormulas
 from .family import Family, Generators
 from .mixtures import LOWEST, Frame, Grid, Relative, between, reciprocal
-from .outcome import SCORES, Outcome, Table, Validity, Words, rate_of, residual_squares
+from .outcome import SCORES, Outcome, Table, Validity, Words, residual_squares
 from .priors import Gamma, GammaMixture
 from .rows import (
     Columns,
     Pair,
     Ragged,
     RowSums,
+    Tensor,
     by_row,
     columns,
     histogram,
@@ -40,12 +42,10 @@ _NO_SPREAD = 1e15
 _NO_NOISE = 1e15
 _SHARP = 1e10  # shape from which a Gamma is Normal in the signed root of its deviance
 _NO_GAMMA = 1e100  # shape from which a negative binomial is a Poisson
-_TINY = (
-    -690.0
-)  # log of the numbers below which the cdf of a Gamma is computed from its logarithm
-_LEAST_SHAPE = (
-    1.0  # smaller ones are drawn at shape + 1 and transformed, as draws underflow
-)
+# log of the numbers below which the cdf of a Gamma is computed from its logarithm
+_TINY = -690.0
+# smaller ones are drawn at shape + 1 and transformed, as draws underflow
+_LEAST_SHAPE = 1.0
 _MOST_EVENTS = 1e18  # expected of an item: more than this numpy cannot draw
 _MANY = 1e5  # counts from which on logarithms of probabilities are formed without cancellation
 _TAIL = 20.0  # extent of a grid of further counts, in Gamma tails
@@ -81,9 +81,8 @@ _LOG_SHAPES = (-2.7, 35.0)
 # mean's logarithm, with which components reach down to 1e-6 of the mean and up to 150 times it
 _WIDEST_SPREAD = 1.4
 _FURTHEST_BELOW = 3.8
-_UPPER = (
-    0.05  # log of a share of a component below 0, from which its log density is a line
-)
+# log of a share of a component below 0, from which its log density is a line
+_UPPER = 0.05
 _SKEWED = 0.3  # increase of the largest spread of theta with that of its logarithm
 
 
@@ -98,15 +97,14 @@ class PoissonOutcome(Outcome):
     size = "exposure"
     theta = LOG
     relative = True
-    zeros = "zero counts"
     words = Words(
-        "counts in exposures",
-        "count",
-        "counts",
-        "exposure",
-        "exposures",
-        "rate",
-        "own rate",
+        items="counts in exposures",
+        outcome="count",
+        outcomes="counts",
+        size="exposure",
+        sizes="exposures",
+        theta="rate",
+        estimate="own rate",
         unit="{outcome} per unit of {size}",
         text="a number of events in a known exposure, which is its true rate theta seen with noise",
         further="{amount} more units of {size}",
@@ -121,7 +119,7 @@ class PoissonOutcome(Outcome):
         "are not counts of independent events).",
     )
     validity = Validity(
-        Bounds("counts must be whole numbers >= 0", LARGEST_COUNT, 0.0, True),
+        Bounds("counts must be whole numbers >= 0", LARGEST_COUNT, 0.0, whole=True),
         Bounds("exposures must be finite numbers >= 0", least=0.0),
         lambda y, size: (y > 0) & (size == 0),
         "positive where column {size!r} is 0",
@@ -137,15 +135,8 @@ class PoissonOutcome(Outcome):
         exposure = float(sums["sum_N"])
         return f"{int(sums['sum_y']):,} counts in exposure {exposure:,.6g}"
 
-    def pooled_estimates(
-        self, y: Floats, size: Floats, items: Floats, group: Ints
-    ) -> Pair:
-        total = np.bincount(group, y)
-        amount = np.bincount(group, size)
-        return rate_of(total, amount), rate_of(np.sqrt(total), amount)
-
     def excess_squares(
-        self, groups: Columns, part: Any
+        self, groups: Columns, part: Mapping[Hashable, Any]
     ) -> tuple[Bools, Floats, Floats, Floats]:
         # given its sum m, the counts of n items are multinomial: the sum of their squares has
         # variance 2 m (m - 1) (1 - 1/n) sum p^2; units are the group's expected count
@@ -153,18 +144,13 @@ class PoissonOutcome(Outcome):
         squares, (n, x1, x2, y1, rate) = residual_squares(groups, known)
         expected = rate * x2 / x1
         noise = y1 - expected
-        if not part[
-            "above"
-        ].any():  # trials; mu (1 - mu) of X of them is low by 1 - 1/X
+        if not part["above"].any():
+            # trials; mu (1 - mu) of X of them is low by 1 - 1/X
             noise = noise * (1 - rate) / np.maximum(1 - 1 / x1, 1e-9)
         # whole numbers would overflow beyond 3e9 events
         variance = 2.0 * y1 * (y1 - 1.0) * (1 - 1 / n) * x2 / x1**2
-        return (
-            known,
-            (squares - noise) / expected,
-            variance / expected**2,
-            noise / expected,
-        )
+        excess = (squares - noise) / expected
+        return known, excess, variance / expected**2, noise / expected
 
     def doubt(self, table: Callable[[str], Columns]) -> str:
         part = table("part")
@@ -184,9 +170,8 @@ class PoissonOutcome(Outcome):
         if not (size.any() and (size == np.floor(size)).all() and (y <= size).all()):
             return False
         rate = float(y.sum() / size.sum())
-        return (tight and rate > _SMALL_RATE) or _look_like_trials(
-            size, np.ones(len(size)), rate
-        )
+        is_large = tight and rate > _SMALL_RATE
+        return is_large or _look_like_trials(size, np.ones(len(size)), rate)
 
     def other_width(
         self, y: Floats, size: Floats, mean: Floats, variance: Floats
@@ -207,7 +192,7 @@ class PoissonOutcome(Outcome):
     def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
         return rng.binomial(y.astype(np.int64), fraction).astype(float), fraction * size
 
-    def noise(self, mean: Floats, variance: Any = 0.0) -> Floats:
+    def noise(self, mean: Floats, variance: Floats | float = 0.0) -> Floats:
         return mean
 
     def contrast(
@@ -227,22 +212,18 @@ class PoissonOutcome(Outcome):
 
         def residuals(factor: float) -> Pair:
             share = special.expit(np.where(known, odds, 0.0) + factor)
-            weight = counts * share * (1 - share)
-            return np.where(known, y - counts * share, 0.0), np.where(
-                known, weight, 0.0
-            )
+            residual = np.where(known, y - counts * share, 0.0)
+            return residual, np.where(known, counts * share * (1 - share), 0.0)
 
         most = 40.0 + np.abs(odds[known]).max()
-        return residuals(
-            optimize.brentq(lambda factor: residuals(factor)[0].sum(), -most, most)
-        )
+        root = optimize.brentq(lambda x: residuals(x)[0].sum(), -most, most)
+        return residuals(root)
 
 
 def _look_like_trials(size: Floats, items: Floats, rate: float) -> bool:
     """Return True if whole exposures, exceeded by no count, are likely to be trials."""
-    above = float(
-        items @ special.gammainc(size + 1.0, rate * size)
-    )  # expected if Poisson
+    # expected if Poisson
+    above = float(items @ special.gammainc(size + 1.0, rate * size))
     return rate > _SMALL_RATE and not _FEW < above < _SEVERAL
 
 
@@ -260,38 +241,39 @@ class PoissonRows(RowSums):
     constant: Floats  # (rows,): sum of y log N - log y!, which makes a log probability
     spread: Floats  # (rows,): variance of the items' log means around that of the row's centre
 
-    margins = ("count", "exposure")
-    size_cell = "exposure_cell"
     nothing = "every exposure is 0"
 
     @staticmethod
-    def widened(xp: Any, location: Any, dispersion: Any, spread: Any) -> Pair:
+    def widened(
+        xp: ModuleType, location: Tensor, dispersion: Tensor, spread: Tensor
+    ) -> Pair:
         """Curves of theta over a row, m exp(spread/2) and cv2 + spread (1 + cv2)."""
         cv2 = xp.exp(dispersion)
         return location + 0.5 * spread, xp.log(cv2 + spread * (1.0 + cv2))
 
     @staticmethod
     def log_probability(
-        xp: Any, location: Any, dispersion: Any, step: Any, over: Any, wide_excess: Any,
-        wide_weight: Any, exposure: Any, items: Any, counts: Any, total: Any, constant: Any,
-    ) -> Any:  # fmt: skip
+        xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Sequence[Tensor]
+    ) -> Tensor:
         """Log marginal of rows without spread."""
+        exposure, items, counts, total, constant = cells[4:]
         cv2 = xp.exp(dispersion)
         ratio = exposure * (xp.exp(location) * cv2)[..., None]
         known = (items * (1.0 / cv2)[..., None] + counts) * xp.log1p(ratio)
-        of_counts = rising(xp, cv2, step, over, wide_excess, wide_weight)
+        of_counts = rising(xp, cv2, cells[:4])
         return of_counts + total * location - known.sum(axis=-1) + constant
 
     @staticmethod
-    def draw_totals(rng: Generator, location: Any, dispersion: Any, *cells: Any) -> Any:
+    def draw_totals(
+        rng: Generator, location: Floats, dispersion: Floats, cells: Sequence[Floats]
+    ) -> Floats:
         """Random counts of rows: the theta of items of one exposure have a sum that is Gamma."""
         exposure, items = cells[4:6]
         cv2 = np.exp(dispersion)[..., None]
         shape = items / cv2
         sharp = shape >= _NO_SPREAD
-        drawn = (
-            shape > 0.0
-        ) & ~sharp  # for an infinite cv2 theta is 0 with probability 1
+        # for an infinite cv2 theta is 0 with probability 1
+        drawn = (shape > 0.0) & ~sharp
         gamma = cv2 * rng.standard_gamma(np.where(drawn, shape, 0.0))
         theta_sums = np.select([sharp, drawn], [items, gamma], 0.0)
         expected = np.exp(location) * (exposure * theta_sums).sum(axis=-1)
@@ -321,15 +303,11 @@ class PoissonRows(RowSums):
         """Sum of all counts."""
         return sums["sum_y"]
 
-    def information(
-        self, location: Floats, dispersion: Floats
-    ) -> tuple[Floats, Floats]:
+    def information(self, location: Floats, dispersion: Floats) -> Pair:
         """Fisher information of log mean, and a lower bound of that of log cv2, by row."""
-        row, number, (exposure, items, _) = (
-            self.points.row,
-            len(self.total),
-            self.points.columns,
-        )
+        row = self.points.row
+        number = len(self.total)
+        exposure, items, _ = self.points.columns
         log_mean, log_cv2 = self.widened(np, location, dispersion, self.spread)
         chain = np.exp(dispersion - log_cv2) * (1.0 + self.spread)
         cv2 = np.exp(log_cv2)[row]
@@ -358,18 +336,16 @@ def _exposure_points(rows: int, cells: Columns) -> Ragged:
     """Distinct exposures, and the items and counts of each."""
     row, n, n1, n2, n3, y, y1, y2, y3 = columns(cells, _EXPOSURE_SUMS)
     occupied = y > 0
+    of_counts = (values[occupied] for values in (row, y, y1, y2, y3))
     weights = (
         pd.Series(weight).groupby([point_row, exposure]).sum()
         for point_row, exposure, weight in (
             two_points(row, n, n1, n2, n3),
-            two_points(
-                row[occupied], y[occupied], y1[occupied], y2[occupied], y3[occupied]
-            ),
+            two_points(*of_counts),
         )
     )
-    points = pd.concat(weights, axis=1, sort=True).fillna(
-        0.0
-    )  # exact cells share their points
+    # exact cells share their points
+    points = pd.concat(weights, axis=1, sort=True).fillna(0.0)
     place, size = (points.index.get_level_values(k).to_numpy() for k in (0, 1))
     return by_row(rows, place, size, *points.to_numpy().T)
 
@@ -377,25 +353,23 @@ def _exposure_points(rows: int, cells: Columns) -> Ragged:
 # --- the family ----------------------------------------------------------------------------------
 
 
-class PoissonGamma(Family):
+class PoissonGamma(GammaFormulas, Family):
     """Gamma priors of the rates of counts: `a` is the shape, `b` the rate."""
 
     name = "Gamma"
-    formulas = FORMULAS["Gamma"]
     outcome = PoissonOutcome()
     prior = Gamma
     mixture = GammaMixture
     rows = PoissonRows
-    parameters = "shape", "rate"
-    has_log_moments = True
+    parameter_names = "shape", "rate"
 
-    def to_curves(self, a: Any, b: Any) -> Pair:
+    def to_curves(self, a: Floats, b: Floats) -> Pair:
         return np.log(a) - np.log(b), -np.log(a)
 
-    def natural_moments(self, location: Any, dispersion: Any) -> Pair:
-        return np.exp(location), dispersion * np.exp(2.0 * location)
+    def natural_moments(self, location: Floats, exponential: Floats) -> Pair:
+        return np.exp(location), exponential * np.exp(2.0 * location)
 
-    def third(self, a: Any, b: Any) -> Any:
+    def third_moment(self, a: Floats, b: Floats) -> Floats:
         return 2.0 * a / b / b / b
 
     def above(self, cut: Floats, a: Floats, b: Floats) -> Floats:
@@ -406,20 +380,14 @@ class PoissonGamma(Family):
 
     def kernel(self, cut: Floats, a: Floats, b: Floats) -> Floats:
         # x^a e^-x / Gamma(a + 1) as a Poisson probability, which loses no digits where a is large
-        return (
-            a
-            / b
-            * np.exp(log_negative_binomial(a, _NO_GAMMA, np.maximum(cut, 0.0) * b))
-        )
+        log_p = log_negative_binomial(a, _NO_GAMMA, np.maximum(cut, 0.0) * b)
+        return a / b * np.exp(log_p)
 
     def draw(self, a: Floats, b: Floats, rngs: Generators) -> Floats:
         return draw_log_gamma(a, rngs) - np.log(b)
 
-    def natural(self, drawn: Floats) -> Floats:
-        return np.exp(drawn)
-
-    def above_drawn(self, drawn: Floats, a: Floats, b: Floats) -> Floats:
-        log_x = drawn + np.log(b)
+    def above_place(self, place: Floats, a: Floats, b: Floats) -> Floats:
+        log_x = place + np.log(b)
         log_tail = a * log_x - special.gammaln(a + 1.0)  # the lower tail of a small x
         x = np.exp(np.minimum(log_x, -_TINY))
         tail = special.gammaincc(a, x)
@@ -429,18 +397,17 @@ class PoissonGamma(Family):
             tail = np.where(a > _SHARP, special.ndtr(-np.sign(apart) * root), tail)
         return np.where(log_x < _TINY, -np.expm1(np.minimum(log_tail, 0.0)), tail)
 
-    def log_marginal(self, y: Any, size: Any, a: Any, b: Any) -> Floats:
+    def log_marginal(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         return np.asarray(log_negative_binomial(y, a, a * (size / b)))
 
     def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         ratio = size / b
-        tail = beta_tail(
-            ratio / (1.0 + ratio), 1.0 / (1.0 + ratio), np.maximum(y, 1.0), a
-        )
+        share = ratio / (1.0 + ratio)
+        tail = beta_tail(share, 1.0 / (1.0 + ratio), np.maximum(y, 1.0), a)
         return np.where(y > 0, tail, 0.0)
 
     def simulate(
-        self, location: Any, dispersion: Any, size: Any, rng: Generator
+        self, location: Floats, dispersion: Floats, size: Floats, rng: Generator
     ) -> Floats:
         theta = rng.standard_gamma(np.exp(-dispersion)) * np.exp(location + dispersion)
         return rng.poisson(np.minimum(size * theta, _MOST_EVENTS)).astype(float)
@@ -486,7 +453,9 @@ class PoissonGamma(Family):
         # means and variances of wide log-normals and Gammas are in their upper tails
         reach = frame.spread * (1.0 + _SKEWED * frame.spread**2)
         variance = (1.0 + mean) ** 2 / shape
-        return Relative(log_mean[None], mean, variance, ones, 0.0 * ones, reach)
+        return Relative(
+            log_mean[None], mean, variance, unit=ones, middle=0.0 * ones, reach=reach
+        )
 
     def log_weights(
         self,
@@ -543,18 +512,6 @@ def draw_log_gamma(shape: Floats, rngs: Generators) -> Floats:
         # Gamma(a) is Gamma(a + 1) U^(1/a), whose logarithm does not underflow
         drawn[small] -= rngs[1].standard_exponential(int(small.sum())) / shape[small]
     return drawn
-
-
-def moments_of_log(log_mean: Any, log_cv2: Any) -> Pair:
-    """E(log theta) and Var(log theta) of Gammas with these curves."""
-    shape = np.exp(-log_cv2)
-    return log_mean + (special.psi(shape) - np.log(shape)), special.polygamma(1, shape)
-
-
-def match_gammas(mean_log: Floats, variance_log: Floats) -> tuple[Floats, Floats]:
-    """Log mean and log cv2 of the Gammas with these moments of log theta."""
-    shape = inverse_trigamma(variance_log)
-    return mean_log + np.log(shape) - special.psi(shape), -np.log(shape)
 
 
 def inverse_trigamma(value: ArrayLike) -> Floats:

@@ -17,7 +17,6 @@ from .._lib.arguments import (
 from .._lib.errors import FitError
 from .scales import RANK, SCALES
 
-COMPONENTS = ("weight", "component_place", "component_sd")
 """Variables of five-step mixtures by bin and component; places are relative to the mean's curve."""
 
 _MOST_KNOTS = 10_000
@@ -30,16 +29,19 @@ class Spline:
 
     Parameters
     ----------
-    knots
+    knots : int
         Number of knots at quantiles of the score (fewer when there are fewer bins).
-    scale
+    scale : {"log", "logit", "linear", "rank"}
         Axis on which the curve is smooth: ``"log"`` of a positive score, ``"logit"`` of one between
         0 and 1, the score itself (``"linear"``), or its ``"rank"`` among the items.
-    level, slope
-        Mean and standard deviation of the Normal priors of the curve at the average position and of
-        the slope there, per unit of log or logit score, or per standard deviation of the position
-        on the other scales; None takes the curve's default.
-    wiggle
+    level : tuple[float, float] or None
+        Mean and standard deviation of the Normal prior of the curve at the average position; None
+        takes the curve's default.
+    slope : tuple[float, float] or None
+        Mean and standard deviation of the Normal prior of the slope there, per unit of log or logit
+        score, or per standard deviation of the position on the other scales; None takes the curve's
+        default.
+    wiggle : float or None
         Scale of the half-normal prior of the root mean square departure from the straight line;
         None takes 0.5 for the mean and for a term in exposure, and 0.3 for the variance.
 
@@ -83,8 +85,13 @@ class Constant(Spline):
 
     Parameters
     ----------
-    level
-        As in `Spline`, with the same errors.
+    level : tuple[float, float] or None
+        As in `Spline`.
+
+    Raises
+    ------
+    FitError
+        If a term is not what it must be.
 
     Examples
     --------
@@ -165,29 +172,29 @@ class Gamma(_Single):
 
     Parameters
     ----------
-    mean
+    mean : Spline
         Curve of log E(theta | t).
-    variance
+    variance : Spline
         Curve of log cv2(t), where cv2 = Var(theta | t) / E(theta | t)^2: its information is
         orthogonal to that of the mean.
-    exposure
+    exposure : Spline or None
         A smooth term in log exposure, added to both curves: E(theta | t, N). It needs joint cells,
         and its straight line is penalised too. None: theta depends only on the score.
-    monotone
+    monotone : bool
         Make E(theta | t) non-decreasing in every draw.
-    bin_effects
-        Let the log mean of every bin deviate from the curve by a Normal effect, which all groups
-        and exposures share (and neighbouring bins, where there are more than 200). A scale near 0
+    bin_effects : bool
+        Let the log mean of every bin deviate from the curve by a Normal effect. All groups and
+        exposures share it (and neighbouring bins, where there are more than 200). A scale near 0
         means that the smooth curve is adequate.
-    groups
+    groups : bool
         If the items have groups, give each its own deviations from the shared curves, with partial
         pooling; False pools them.
-    zero
+    zero : bool
         Let theta be exactly 0 with probability pi(t), smooth in the score and shared by all groups
         and exposures. The curves `mean` and `variance` are then those of theta that is not 0;
         results (`calibration_curves`, item posteriors, checks) are of all theta. It needs joint
         cells, and theta is represented on a grid as for mixtures.
-    atoms
+    atoms : bool
         Give every score that many items share (`Statistics.atoms`), such as a default score, its
         own shifts of both curves, partially pooled towards 0, so that its items do not bend the
         curves beside it. False treats it as any other score.
@@ -213,13 +220,27 @@ class Normal(_Single):
 
     Parameters
     ----------
-    mean
+    mean : Spline
         Curve of E(theta | t), in the unit of the values.
-    variance
+    variance : Spline
         Curve of log Var(theta | t).
-    exposure, monotone, bin_effects, groups, zero, atoms
-        As in `Gamma`, with the same errors and the noise's sd for the exposure; bins deviate in
-        the mean itself.
+    exposure : Spline or None
+        As in `Gamma`, with the noise's sd in place of the exposure.
+    monotone : bool
+        As in `Gamma`.
+    bin_effects : bool
+        As in `Gamma`; bins deviate in the mean itself.
+    groups : bool
+        As in `Gamma`.
+    zero : bool
+        As in `Gamma`.
+    atoms : bool
+        As in `Gamma`.
+
+    Raises
+    ------
+    FitError
+        If a term is not what it must be.
 
     Examples
     --------
@@ -239,16 +260,30 @@ class Beta(_Single):
 
     Parameters
     ----------
-    mean
+    mean : Spline
         Curve of the logit of E(theta | t). Its axis is the logit of the score, for scores between 0
         and 1; ``soc.Spline(scale="rank")`` takes any.
-    variance
+    variance : Spline
         Curve of g = log(1/a + 1/b): exp(g) is, to first order, the variance of logit theta. With v
         = E(theta | t) (1 - E(theta | t)), Var(theta | t) = v^2 exp(g) / (1 + v exp(g)). For small
         rates it is the log cv2 of `Gamma`.
-    exposure, monotone, bin_effects, groups, zero, atoms
-        As in `Gamma`, with the same errors and trials for the exposure; bins deviate in the logit
-        of the mean.
+    exposure : Spline or None
+        As in `Gamma`, with trials in place of the exposure.
+    monotone : bool
+        As in `Gamma`.
+    bin_effects : bool
+        As in `Gamma`; bins deviate in the logit of the mean.
+    groups : bool
+        As in `Gamma`.
+    zero : bool
+        As in `Gamma`.
+    atoms : bool
+        As in `Gamma`.
+
+    Raises
+    ------
+    FitError
+        If a term is not what it must be.
 
     Examples
     --------
@@ -271,15 +306,31 @@ class GammaMixture(_Mixture, Gamma):
 
     Parameters
     ----------
-    mean, variance, exposure, monotone, bin_effects, groups, zero, atoms
-        As in `Gamma`, with at most 40 effects of bins; all groups and exposures share the shape.
-    functions
+    mean : Spline
+        As in `Gamma`.
+    variance : Spline
+        As in `Gamma`.
+    exposure : Spline or None
+        As in `Gamma`; all share the shape.
+    monotone : bool
+        As in `Gamma`.
+    bin_effects : bool
+        As in `Gamma`, with at most 40 of them.
+    groups : bool
+        As in `Gamma`; all share the shape.
+    zero : bool
+        As in `Gamma`.
+    atoms : bool
+        As in `Gamma`.
+    functions : int
         Knots of the splines over components in the log weights.
-    knots
+    knots : int
         Knots over the score for drift of the log weights.
-    shape, drift
-        Standard deviations of the Normal priors of coefficients of the log weights: of the shape
-        shared by all scores, and of its drift.
+    shape : float
+        Standard deviation of the Normal prior of coefficients of the log weights that all scores
+        share.
+    drift : float
+        Standard deviation of the Normal prior of the coefficients of their drift over the score.
 
     Raises
     ------
@@ -299,10 +350,35 @@ class NormalMixture(_Mixture, Normal):
 
     Parameters
     ----------
-    mean, variance, exposure, monotone, bin_effects, groups, zero, atoms
+    mean : Spline
         As in `Normal`.
-    functions, knots, shape, drift
-        As in `GammaMixture`, with the same errors.
+    variance : Spline
+        As in `Normal`.
+    exposure : Spline or None
+        As in `Normal`; all share the shape.
+    monotone : bool
+        As in `Normal`.
+    bin_effects : bool
+        As in `Normal`, with at most 40 of them.
+    groups : bool
+        As in `Normal`; all share the shape.
+    zero : bool
+        As in `Normal`.
+    atoms : bool
+        As in `Normal`.
+    functions : int
+        As in `GammaMixture`.
+    knots : int
+        As in `GammaMixture`.
+    shape : float
+        As in `GammaMixture`.
+    drift : float
+        As in `GammaMixture`.
+
+    Raises
+    ------
+    FitError
+        If a term is not what it must be, or a number is out of range.
 
     Examples
     --------
@@ -317,10 +393,35 @@ class BetaMixture(_Mixture, Beta):
 
     Parameters
     ----------
-    mean, variance, exposure, monotone, bin_effects, groups, zero, atoms
+    mean : Spline
         As in `Beta`.
-    functions, knots, shape, drift
-        As in `GammaMixture`, with the same errors.
+    variance : Spline
+        As in `Beta`.
+    exposure : Spline or None
+        As in `Beta`; all share the shape.
+    monotone : bool
+        As in `Beta`.
+    bin_effects : bool
+        As in `Beta`, with at most 40 of them.
+    groups : bool
+        As in `Beta`; all share the shape.
+    zero : bool
+        As in `Beta`.
+    atoms : bool
+        As in `Beta`.
+    functions : int
+        As in `GammaMixture`.
+    knots : int
+        As in `GammaMixture`.
+    shape : float
+        As in `GammaMixture`.
+    drift : float
+        As in `GammaMixture`.
+
+    Raises
+    ------
+    FitError
+        If a term is not what it must be, or a number is out of range.
 
     Examples
     --------
@@ -330,5 +431,6 @@ class BetaMixture(_Mixture, Beta):
 
 
 PRIORS = Gamma, Normal, Beta, GammaMixture, NormalMixture, BetaMixture
+MixturePrior = GammaMixture | NormalMixture | BetaMixture
 Prior = Gamma | Normal | Beta
 """Priors, mixtures included."""

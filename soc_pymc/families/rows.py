@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property, partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -19,9 +20,12 @@ from scipy import special
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .scales import EXACT_COUNTS
+from .special_functions import stirling_series
 
 Columns = Mapping[str, NDArray[Any]]
-Pair = tuple[Any, Any]  # of arrays, or of variables of PyTensor
+Tensor = Any
+"""An array, or a variable of PyTensor: log marginals use operators and functions of both."""
+Pair = tuple[Tensor, Tensor]
 
 MEAN_ONLY = (
     "one trial per item shows the mean of theta given the score, and nothing of its variance; fit "
@@ -39,15 +43,15 @@ class Weak(NamedTuple):
     """Default weak priors of a curve."""
 
     level: tuple[float, float]  # mean and sd at the average position
-    # the same; of the first curve per unit of log or logit score, or per sd on other axes, and of
-    # the second per sd of the position
+    # the same; of the location per unit of log or logit score, or per sd on other axes, and of the
+    # dispersion per sd of the position
     slope: tuple[float, float]
     unit: float = 1.0  # unit of the curve's scale; scales of terms are multiples
     wiggle: float = 0.5  # scale of the departure from a straight line, in this unit
 
 
 def weak_dispersion(level: float, sd: float) -> Weak:
-    """Weak prior of the second curve, whose level has this mean and standard deviation."""
+    """Weak prior of the dispersion, whose level has this mean and standard deviation."""
     # few items say nearly nothing of how the variance changes, and if it could do anything, an item
     # with a single event would get a posterior that is several times too wide
     return Weak((level, sd), (0.0, _DISPERSION_SLOPE), 1.0, _DISPERSION_WIGGLE)
@@ -57,10 +61,10 @@ class Expansion(NamedTuple):
     """Log marginals of rows and their derivatives in both parameters, each (rows,)."""
 
     value: Floats
-    slopes: tuple[Floats, Floats]
-    by_first: Floats  # second derivatives: in the first parameter,
+    slopes: Pair
+    by_location: Floats  # second derivatives
     mixed: Floats
-    by_second: Floats
+    by_dispersion: Floats
 
 
 def pooled(cells: Columns) -> Columns:
@@ -108,47 +112,42 @@ def by_row(rows: int, row_of_cell: Ints, *columns: Floats) -> Ragged:
 class RowSums(ABC):
     """Data of rows: frozen dataclasses of cells and of arrays (rows,), with `spread` the last."""
 
-    margins: ClassVar[
-        tuple[str, ...]
-    ]  # tables of cells for rows without classes of sizes
-    size_cell: ClassVar[str]  # column of joint cells with an item's size
     nothing: ClassVar[str] = ""  # why there is nothing to fit if the sum of sizes is 0
     # scores on these scales are estimates of theta on the scale of the mean's curve
     natural_scales: ClassVar[tuple[str, ...]] = ("log",)
-    # mean and sd of the second curve's level: log cv2 is between 0.02 and 5 with probability 0.95
+    # mean and sd of the dispersion's level: log cv2 is between 0.02 and 5 with probability 0.95
     dispersion_level: ClassVar[tuple[float, float]] = (float(np.log(0.3)), 1.4)
-    most_spread: ClassVar[float] = (
-        1.0  # variance in a row, which second-order terms can describe
-    )
-    most: ClassVar[tuple[float, float]] = (
-        300.0,
-        60.0,
-    )  # largest parameters that cells can resolve
-    farthest: ClassVar[tuple[float, float]] = (
-        3.0,
-        3.0,
-    )  # longest step of curves in Fisher scoring
-    reach: ClassVar[float] = 1.0  # longest Newton step of the first parameter in a row
+    # variance in a row, which second-order terms can describe
+    most_spread: ClassVar[float] = 1.0
+    # largest parameters that cells can resolve
+    most: ClassVar[tuple[float, float]] = (300.0, 60.0)
+    # longest step of both curves in Fisher scoring
+    farthest: ClassVar[tuple[float, float]] = (3.0, 3.0)
+    reach: ClassVar[float] = 1.0  # longest Newton step of the location in a row
 
     if TYPE_CHECKING:
-        total: Any  # (rows,): observed total of each row
-        spread: Any  # (rows,): variance of the items' locations around the row's
+        total: Floats  # (rows,): observed total of each row
+        spread: Floats  # (rows,): variance of the items' locations around the row's
 
     @staticmethod
     @abstractmethod
     def widened(
-        xp: Any, location: Any, dispersion: Any, spread: Any
-    ) -> tuple[Any, Any]:
-        """Curves averaged over a variance `spread` of the first, to second order."""
+        xp: ModuleType, location: Tensor, dispersion: Tensor, spread: Tensor
+    ) -> Pair:
+        """Curves averaged over a variance `spread` of the location, to second order."""
 
     @staticmethod
     @abstractmethod
-    def log_probability(xp: Any, location: Any, dispersion: Any, *cells: Any) -> Any:
+    def log_probability(
+        xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Sequence[Tensor]
+    ) -> Tensor:
         """Log marginal of rows (..., k) whose items have the same parameters (..., k)."""
 
     @staticmethod
     @abstractmethod
-    def draw_totals(rng: Generator, location: Any, dispersion: Any, *cells: Any) -> Any:
+    def draw_totals(
+        rng: Generator, location: Floats, dispersion: Floats, cells: Sequence[Floats]
+    ) -> Floats:
         """Random totals (..., k) of rows whose items have the same parameters (..., k)."""
 
     @classmethod
@@ -157,48 +156,49 @@ class RowSums(ABC):
         """Build from tables of cells with a column ``row``: joint cells, or all margins."""
 
     @abstractmethod
-    def information(
-        self, location: Floats, dispersion: Floats
-    ) -> tuple[Floats, Floats]:
-        """Fisher information of the first parameter, and a lower bound of the second's, by row."""
+    def information(self, location: Floats, dispersion: Floats) -> Pair:
+        """Fisher information of the location, and a lower bound of the dispersion's, by row."""
 
     @abstractmethod
     def level(self) -> tuple[float, float]:
         """Starting levels of both curves."""
 
     @classmethod
-    def log_marginal(cls, xp: Any, location: Any, dispersion: Any, *cells: Any) -> Any:
+    def log_marginal(
+        cls, xp: ModuleType, location: Tensor, dispersion: Tensor, *cells: Tensor
+    ) -> Tensor:
         """Log marginal of rows (..., k) from `cells`; `xp` is ``numpy`` or ``pytensor.tensor``."""
         *others, spread = cells
         curves = cls.widened(xp, location, dispersion, spread)
-        return cls.log_probability(xp, *curves, *others)
+        return cls.log_probability(xp, *curves, others)
 
     @classmethod
     def replicates(
-        cls, rng: Generator, location: Any, dispersion: Any, *cells: Any
-    ) -> Any:
+        cls, rng: Generator, location: Floats, dispersion: Floats, *cells: Floats
+    ) -> Floats:
         """Random totals (..., k) of rows from `cells`, given both curves (..., k)."""
         *others, spread = cells
         with np.errstate(all="ignore"):
             curves = cls.widened(np, location, dispersion, spread)
-            return cls.draw_totals(rng, *curves, *others)
+            return cls.draw_totals(rng, *curves, others)
 
     def cells(self, rows: Ints | None = None) -> tuple[NDArray[Any], ...]:
         """All arrays of some rows; columns of cells are padded with zeros to (k, most cells)."""
         rows = np.arange(len(self.total)) if rows is None else rows
         arrays: list[NDArray[Any]] = []
-        for field in fields(self):  # type: ignore[arg-type]
-            values = getattr(self, field.name)
-            arrays += (
-                values.padded(rows) if isinstance(values, Ragged) else [values[rows]]
-            )
+        for values in self._fields:
+            is_table = isinstance(values, Ragged)
+            arrays += values.padded(rows) if is_table else [values[rows]]
         return tuple(arrays)
 
     @cached_property
+    def _fields(self) -> list[Any]:
+        return [getattr(self, field.name) for field in fields(self)]  # type: ignore[arg-type]
+
+    @property
     def _starts(self) -> list[Ints]:
         """Offsets of the rows in each table of cells."""
-        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
-        return [cells.start for cells in values if isinstance(cells, Ragged)]
+        return [cells.start for cells in self._fields if isinstance(cells, Ragged)]
 
     @property
     def number_of_cells(self) -> int:
@@ -229,9 +229,8 @@ class RowSums(ABC):
         self, location: Floats, dispersion: Floats, rows: Ints | None = None
     ) -> Floats:
         """Log marginal of some rows, by default all, at parameters (draws, k)."""
-        return self._in_parts(
-            partial(self.log_marginal, np), location, dispersion, rows
-        )
+        log_marginal = partial(self.log_marginal, np)
+        return self._in_parts(log_marginal, location, dispersion, rows)
 
     def draw(self, location: Floats, dispersion: Floats, rng: Generator) -> Floats:
         """Replicates of the observed totals of all rows at given curves (draws, rows)."""
@@ -261,24 +260,20 @@ class RowSums(ABC):
         location: Floats,
         dispersion: Floats,
         rows: Ints | None = None,
-    ) -> tuple[Floats, Floats, tuple[Floats, Floats]]:
+    ) -> tuple[Floats, Floats, Pair]:
         """Values (number, draws, k) at the first of `_AROUND`, steps and slopes of the location."""
-        u, v = (
-            np.array(shifts)[:, None, None]
-            for shifts in zip(*_AROUND[:number], strict=True)
-        )
+        u, v = np.array(_AROUND[:number]).T[:, :, None, None]
         step = _STEP * self.unit(dispersion, rows)
-        points = location + u * step, dispersion + v * _STEP
-        locations, dispersions = (x.reshape(-1, location.shape[-1]) for x in points)
-        values = self.values(locations, dispersions, rows).reshape(points[0].shape)
-        with np.errstate(
-            invalid="ignore"
-        ):  # where a draw is too far for a finite value
-            slopes = (
-                (values[1] - values[2]) / (2.0 * step),
-                (values[3] - values[4]) / (2.0 * _STEP),
-            )
-        return values, step, slopes
+        shape = -1, location.shape[-1]
+        locations = (location + u * step).reshape(shape)
+        dispersions = (dispersion + v * _STEP).reshape(shape)
+        values = self.values(locations, dispersions, rows)
+        values = values.reshape(number, *location.shape)
+        with np.errstate(invalid="ignore"):
+            # a draw may be too far for a finite value
+            by_location = (values[1] - values[2]) / (2.0 * step)
+            by_dispersion = (values[3] - values[4]) / (2.0 * _STEP)
+        return values, step, (by_location, by_dispersion)
 
     def value_and_gradient(
         self, location: Floats, dispersion: Floats, rows: Ints | None = None
@@ -295,11 +290,11 @@ class RowSums(ABC):
         along = up + down
         mixed = corner + opposite - across - along + 2.0 * middle
         return Expansion(
-            middle,
-            (slopes[0][0], slopes[1][0]),
-            (across - 2.0 * middle) / step[0] ** 2,
-            mixed / (2.0 * _STEP * step[0]),
-            (along - 2.0 * middle) / _STEP**2,
+            value=middle,
+            slopes=(slopes[0][0], slopes[1][0]),
+            by_location=(across - 2.0 * middle) / step[0] ** 2,
+            mixed=mixed / (2.0 * _STEP * step[0]),
+            by_dispersion=(along - 2.0 * middle) / _STEP**2,
         )
 
     def with_spread(self, spread: Floats) -> Self:
@@ -307,7 +302,7 @@ class RowSums(ABC):
         return replace(self, spread=spread)  # type: ignore[type-var]
 
     def unit(self, dispersion: Floats, rows: Ints | None = None) -> Floats:
-        """Scale of the first parameter of rows, which sets the steps of differences."""
+        """Scale of the location of rows, which sets the steps of differences."""
         return np.ones_like(dispersion)
 
     @classmethod
@@ -340,7 +335,7 @@ class RowSums(ABC):
 
     @property
     def tells_dispersion(self) -> NDArray[np.bool_]:
-        """Rows that say something of the second parameter: all, unless a family says otherwise."""
+        """Rows that say something of the dispersion: all, unless a family says otherwise."""
         return np.ones(len(self.total), dtype=bool)
 
     @property
@@ -354,26 +349,20 @@ class RowSums(ABC):
             raise FitError(f"{what} needs items of two trials or more: {MEAN_ONLY}")
 
 
-# --- histograms of counts ---------------------------------------------------------------------
+# --- histograms of counts ------------------------------------------------------------------------
 
 
-def _stirling(x: Any) -> Any:
-    """Log Gamma(x) - (x - 1/2) log x + x - log(2 pi)/2, for x of 32 and more: to 1e-16."""
-    square = 1.0 / (x * x)
-    return (
-        1.0 / 12.0 - square * (1.0 / 360.0 - square * (1.0 / 1260.0 - square / 1680.0))
-    ) / x
-
-
-def rising(xp: Any, cv2: Any, step: Any, over: Any, excess: Any, weight: Any) -> Any:
+def rising(xp: ModuleType, cv2: Tensor, cells: Sequence[Tensor]) -> Tensor:
     """Sums over items, by row (..., k), of log1p(j cv2) over j < y; columns are of `histogram`."""
     # below 32 from the number of items with y > j, from there on by Stirling's series
+    step, over, excess, weight = cells
     cv2 = cv2[..., None]
     exact = over * xp.log1p(step * cv2)
     base = 1.0 / cv2 + EXACT_COUNTS
     log1p_x = xp.log1p(excess / base)
     tail = excess * xp.log1p(EXACT_COUNTS * cv2) + base * (log1p_x - excess / base)
-    tail = tail + (excess - 0.5) * log1p_x + _stirling(base + excess) - _stirling(base)
+    tail = tail + (excess - 0.5) * log1p_x
+    tail = tail + stirling_series(base + excess) - stirling_series(base)
     return exact.sum(axis=-1) + (weight * tail).sum(axis=-1)
 
 
@@ -386,14 +375,12 @@ def two_points(
     # sums of squares carry rounding of this relative size: below it the cell is a single value
     divided = variance > 1e-13 * mean * mean
     mean_w = mean[divided]
-    sd = np.sqrt(variance[divided])
-    about = cubes[divided] / weight[divided] - mean_w * (
-        3.0 * variance[divided] + mean_w * mean_w
-    )
+    variance = variance[divided]
+    sd = np.sqrt(variance)
+    square = mean_w * mean_w
+    third = cubes[divided] / weight[divided] - mean_w * (3.0 * variance + square)
     # what rounding leaves of the third moment of a narrow cell is noise; points stay in the cell
-    lean = np.where(
-        variance[divided] > 1e-10 * mean_w * mean_w, about / variance[divided], 0.0
-    )
+    lean = np.where(variance > 1e-10 * square, third / variance, 0.0)
     lean = np.clip(lean, -mean_w / 16.0, mean_w / 16.0) / (2.0 * sd)
     reach = np.sqrt(1.0 + lean * lean)
     upper = 0.5 * (1.0 - lean / reach)
@@ -417,9 +404,8 @@ def histogram(
     They are numbers j below 32 with the items of more than j, and others less 32 with their items.
     """
     point_row, y, weight = two_points(*cells)
-    nearest = np.rint(
-        y
-    )  # weighted sums of one count are its multiples except for rounding
+    # weighted sums of one count are its multiples except for rounding
+    nearest = np.rint(y)
     y = np.where(np.abs(y - nearest) <= 1e-12 * nearest, nearest, y)
     above = np.zeros((rows, EXACT_COUNTS))
     for j in range(EXACT_COUNTS):

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special
 
-from .._lib.arguments import digits
 from .._lib.arrays import Bools, Floats
 from .._lib.errors import FitError
+from .._lib.reprs import digits
 
 RANK = "rank"
+_ROUNDING = 1e-12  # of a square
 MIDDLE = 0.5  # a score with a position on every scale
 
 
@@ -30,21 +32,34 @@ class Scale:
     position: Callable[[Any], Any]  # positions of an array of scores
     score: Callable[[Any], Any]  # scores at an array of positions
     formula: Callable[[Any, Any], Any]  # position in operators, given a function log
-    suffix: (
-        str  # suffix of columns that sum positions: "sum_{suffix}" and "sum_{suffix}2"
-    )
-    width: str  # column of a fit's bins with the sd of positions
+
+    @property
+    def _prefix(self) -> str:
+        """Prefix of columns of positions."""
+        return "" if self.name == "linear" else f"{self.name}_"
 
     @property
     def sums(self) -> tuple[str, str]:
         """Columns of statistics: sums of positions and of their squares."""
-        return f"sum_{self.suffix}", f"sum_{self.suffix}2"
+        return f"sum_{self._prefix}t", f"sum_{self._prefix}t2"
 
-    def holds(self, score: Any) -> Bools:
+    @property
+    def width(self) -> str:
+        """Column of a fit's bins with the sd of positions."""
+        return f"{self._prefix}score_sd"
+
+    def moments(self, sums: Mapping[str, Any]) -> tuple[Floats, Floats]:
+        """Mean and variance of the positions of items, from rows of their sums."""
+        mean, square = (sums[name] / sums["n"] for name in self.sums)
+        variance = square - mean**2
+        # a variance below the rounding of the sums is 0
+        return mean, np.where(variance <= _ROUNDING * square, 0.0, variance)
+
+    def holds(self, score: Floats | float) -> Bools:
         """Mask of the scores that have a position."""
         return np.asarray((score > self.low) & (score < self.high))
 
-    def checked(self, score: Any) -> Floats:
+    def checked(self, score: ArrayLike) -> Floats:
         """Positions of scores; FitError if some have none."""
         t = np.asarray(score, dtype=float)
         bad = ~self.holds(t)
@@ -58,24 +73,32 @@ class Scale:
 
 
 LINEAR = Scale(
-    "linear",
-    -np.inf,
-    np.inf,
-    "not finite",
-    np.array,
-    np.array,
-    lambda t, log: t,
-    "t",
-    "score_sd",
+    name="linear",
+    low=-np.inf,
+    high=np.inf,
+    outside="not finite",
+    position=np.array,
+    score=np.array,
+    formula=lambda t, log: t,
 )
 LOG = Scale(
-    "log", 0.0, np.inf, "0 or below and have no logarithm", np.log, np.exp,
-    lambda t, log: log(t), "log_t", "log_score_sd",
-)  # fmt: skip
+    name="log",
+    low=0.0,
+    high=np.inf,
+    outside="0 or below and have no logarithm",
+    position=np.log,
+    score=np.exp,
+    formula=lambda t, log: log(t),
+)
 LOGIT = Scale(
-    "logit", 0.0, 1.0, "0 or 1 or beyond and have no logit", special.logit, special.expit,
-    lambda t, log: log(t) - log(1.0 - t), "logit_t", "logit_score_sd",
-)  # fmt: skip
+    name="logit",
+    low=0.0,
+    high=1.0,
+    outside="0 or 1 or beyond and have no logit",
+    position=special.logit,
+    score=special.expit,
+    formula=lambda t, log: log(t) - log(1.0 - t),
+)
 
 SCALES: Mapping[str, Scale] = {scale.name: scale for scale in (LOG, LOGIT, LINEAR)}
 """Scales by name, without that of ranks."""
@@ -110,9 +133,8 @@ class Cell(NamedTuple):
 
 LARGEST_COUNT = 2.0**53 - 1.0  # exact in float64, and no larger number is rounded to it
 LARGEST = 1e90  # score or exposure: third powers, times a count, must stay finite
-LARGEST_VALUE = (
-    1e35  # value or noise sd: y^2 s^6, summed over all items, must stay finite
-)
+# value or noise sd: y^2 s^6, summed over all items, must stay finite
+LARGEST_VALUE = 1e35
 LEAST_SD = 1e-35  # noise sd: y^2 s^6 must not vanish for y of at least this size
 
 

@@ -20,9 +20,8 @@ _LEAST_STIRLING = 8.0  # smallest argument of Stirling's series
 ERROR = 2e-15
 MOST_TERMS = 10_000  # a multiple of the next number
 EVERY = 4  # terms between looks at which elements are done
-_TINY = (
-    1e-280  # in place of a count of 0, so small that no mean of interest is below it
-)
+# in place of a count of 0, so small that no mean of interest is below it
+_TINY = 1e-280
 NEGLIGIBLE = 1e-18  # term over the sum of those before
 _LARGE = 1e5  # smaller parameter beyond which it has hundreds of terms
 _SINGLE = 256  # numbers of successes whose probabilities are added up at the distribution's end
@@ -54,6 +53,14 @@ def _stirling_of_small(x: Floats) -> Floats:
         product *= pair + number * square
     change = (x - 0.5) * np.log1p(8.0 / x) - 8.0 - np.log(product)
     return change + inverse * _polynomial(square, _STIRLING)
+
+
+def stirling_series(x: Floats) -> Floats:
+    """`stirling` of x of 32 and more, to 1e-16; x may also be a variable of PyTensor."""
+    square = 1.0 / (x * x)
+    value = 1.0 / 1260.0 - square / 1680.0
+    value = 1.0 / 360.0 - square * value
+    return (1.0 / 12.0 - square * value) / x
 
 
 def _polynomial(x: Floats, coefficients: Sequence[float]) -> Floats:

@@ -1,7 +1,7 @@
 """Variables that are computed when first read; a saved fit holds what computes them instead."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -144,8 +144,28 @@ _SOURCES = {  # by group: where its draws are, and what its variable is of them
 }
 
 
-class _Deferred(BackendArray):
-    """Values (chain, draw, size) of a variable, computed when first read."""
+class Later(BackendArray):
+    """An array that is made when it is first read."""
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: Any, make: Callable[[], NDArray[Any]]
+    ) -> None:
+        self.shape = shape
+        self.dtype = np.dtype(dtype)
+        self._make = make
+
+    @cached_property
+    def _values(self) -> NDArray[Any]:
+        return np.asarray(self._make(), dtype=self.dtype).reshape(self.shape)
+
+    def __getitem__(self, key: Any) -> Any:
+        support = indexing.IndexingSupport.OUTER_1VECTOR
+        part = self._values.__getitem__
+        return indexing.explicit_indexing_adapter(key, self.shape, support, part)
+
+
+class _Deferred(Later):
+    """Values (chain, draw, size) of a variable of the tree."""
 
     def __init__(
         self, group: str, rows: RowValues, draws: Mapping[str, Floats], argument: Ints
@@ -156,20 +176,13 @@ class _Deferred(BackendArray):
         self.argument = argument
         by_block = group == "log_likelihood"
         size = len(argument) if by_block else len(rows.data.total)
-        self.shape = (*next(iter(draws.values())).shape[:2], size)
-        self.dtype = np.dtype(float if by_block else rows.dtype)
+        shape = (*next(iter(draws.values())).shape[:2], size)
+        super().__init__(shape, float if by_block else rows.dtype, self._computed)
 
-    @cached_property
-    def _values(self) -> NDArray[Any]:
+    def _computed(self) -> NDArray[Any]:
         _, function = _SOURCES[self.group]
         draws = {name: np.concatenate(chains) for name, chains in self.draws.items()}
-        return function(self.rows, draws, self.argument).reshape(self.shape)
-
-    def __getitem__(self, key: Any) -> Any:
-        support = indexing.IndexingSupport.BASIC
-        return indexing.explicit_indexing_adapter(
-            key, self.shape, support, lambda part: self._values[part]
-        )
+        return function(self.rows, draws, self.argument)
 
 
 def deferred(

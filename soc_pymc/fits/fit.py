@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,9 +17,8 @@ from .._lib.errors import FitError
 from .._lib.files import read_saved, save_netcdf
 from .._lib.reprs import Rows, groups_row, html_table, lines, number, score_range, short
 from .._model.splines import Axis
-from ..data.items import grouping_dims, has_score, is_label, roles_of
 from ..families.priors import PRIORS, Prior, Spline
-from ..families.scales import RANK
+from .curves import Curves
 from .deferred import with_recipes, without_recipes
 from .methods import Method
 
@@ -39,17 +38,19 @@ class Status:
 
     Attributes
     ----------
-    converged
+    converged : bool
         True if the fit can be trusted: the optimiser or sampler passed its test, and for VI the
         Pareto k of the approximation is at most 0.7.
-    reason
+    reason : str
         One sentence with the reason, and the remedy if it did not converge.
-    pareto_k, ess_fraction
-        For VI, Pareto shape of the importance weights of the approximation (Yao et al. 2018), and
-        their effective sample over their number: below 0.95 draws are resampled by the weights.
-    seconds
+    pareto_k : float or None
+        For VI, Pareto shape of the importance weights of the approximation (Yao et al. 2018).
+    ess_fraction : float or None
+        For VI, their effective sample over their number: below 0.95 draws are resampled by the
+        weights.
+    seconds : float
         Elapsed time of the fit.
-    mc_error
+    mc_error : float or None
         For NUTS, largest Monte Carlo standard error of posterior means, in posterior sd, if known.
 
     Examples
@@ -76,7 +77,7 @@ class Fit:
 
     Attributes
     ----------
-    data
+    data : xarray.DataTree
         `xarray.DataTree` in ArviZ's groups, in which an observation is a bin. ``posterior`` holds
         ``log_mean`` (chain, draw, mean_knot) and ``log_cv2`` (chain, draw, variance_knot), the
         curves at their knots (``mean`` and ``log_variance`` for Normal priors), those of terms
@@ -84,9 +85,13 @@ class Fit:
         and the model's variables; ``constant_data`` the bins. What takes long is computed when it
         is first read, and kept: a changed tree needs a new fit, ``dataclasses.replace(fit,
         data=...)``.
-    prior, method, status
-        The configurations, and the `Status`.
-    selection
+    prior : Gamma, Normal, Beta or a mixture of them
+        The prior that was fitted.
+    method : VI, NUTS or FiveSteps
+        The method that found it.
+    status : Status
+        How far it can be trusted.
+    selection : pandas.DataFrame or None
         Of ``soc.fit(stats, prior="auto")``, the priors from the simplest on: columns ``prior``,
         ``elpd``, ``elpd_diff``, ``dse`` and ``trust`` as in `compare`, ``chosen`` and ``reason``.
         Else None.
@@ -121,82 +126,56 @@ class Fit:
         >>> fit.axis("mean")([1.0]).item()  # the log of the score
         0.0
         """
-        scale = getattr(self.prior, _CURVE(curve, "curve")).scale
-        if scale != RANK:
-            return Axis(scale)
-
-        def read() -> Axis:
-            table = self.data["constant_data"].to_dataset()
-            return Axis(
-                RANK, *(tuple(table[f"rank_{x}"].values) for x in ("score", "fraction"))
-            )
-
-        return self._once(RANK, read)
-
-    def _once[Value](self, key: Hashable, compute: Callable[[], Value]) -> Value:
-        """Result of `compute`, kept by a key: each look-up in the tree takes a third of a ms."""
-        if key not in self._computed:
-            self._computed[key] = compute()
-        return self._computed[key]
+        return self.curves.axis(_CURVE(curve, "curve"))
 
     @cached_property
-    def _computed(self) -> dict[Hashable, Any]:
-        return {}
+    def curves(self) -> Curves:
+        """Draws of the curves as arrays, which are read once."""
+        return Curves.of(self.data, self.prior, self.method.weights)
 
     def selected_by(self, selection: pd.DataFrame) -> "Fit":
         """Return the fit with the table by which it was chosen; what was computed is kept."""
         fit = replace(self, selection=selection)
-        fit._computed.update(self._computed)
+        vars(fit)["curves"] = self.curves
         return fit
 
     def __getstate__(self) -> dict[str, Any]:  # copies and pickles compute again
-        return {
-            name: value for name, value in self.__dict__.items() if name != "_computed"
-        }
+        return {name: value for name, value in vars(self).items() if name != "curves"}
 
     @property
     def one_score(self) -> bool:
         """True if all items have one score, or none."""
-        bins = self.data["constant_data"]
-        return bool(bins["score_min"].min() == bins["score_max"].max())
+        return self.curves.one_score
 
     @property
     def one_draw(self) -> bool:
         """True if there is only one draw, without uncertainty and leave-one-out."""
-        sizes = self.data["posterior"].sizes
-        return bool(sizes["chain"] * sizes["draw"] == 1)
+        return self.curves.number == 1
 
     @property
     def mean_only(self) -> bool:
         """True if the items, such as labels, do not inform the variance of theta."""
-        return bool(self.data.attrs.get("mean_only", False))
+        return self.curves.mean_only
 
     @property
     def widened(self) -> bool:
         """True if bands of the curves were widened for clusters of items."""
         return "clusters" in self.data.children
 
-    @cached_property
+    @property
     def atoms(self) -> tuple[float, ...]:
         """Scores with their own shifts of both curves, which many items share, in order."""
-        return self._labels("atom")
+        return self.curves.atoms
 
-    @cached_property
+    @property
     def groups(self) -> tuple[str, ...]:
         """Groups with their own deviations; combinations of several columns as ``"FR × phone"``."""
-        return self._labels("group")
+        return self.curves.groups
 
-    @cached_property
+    @property
     def groupings(self) -> dict[str, tuple[str, ...]]:
         """Levels with their own deviations, by the dim of their grouping: group_1, group_2, ..."""
-        return {
-            name: self._labels(name)
-            for name in grouping_dims(self.data["posterior"].coords)
-        }
-
-    def _labels(self, dim: str) -> tuple[Any, ...]:
-        coords = self.data["posterior"].coords
-        return tuple(coords[dim].to_numpy().tolist()) if dim in coords else ()
+        return self.curves.groupings
 
     def summary(self) -> pd.DataFrame:
         """The fit in a few rows: both curves, R-squared, smoothing and Pareto k.
@@ -258,42 +237,45 @@ class Fit:
 
 
 def _fit_rows(fit: Fit) -> Rows:
-    sizes = fit.data["posterior"].sizes
-    chains = f" in {sizes['chain']} chains" if sizes["chain"] > 1 else ""
-    bins = fit.data["constant_data"].to_dataset()
+    chains, _ = fit.curves.shape
+    in_chains = f" in {chains} chains" if chains > 1 else ""
+    bins = fit.curves.bins
     items = f"{int(bins['n_items'].sum()):,} in {bins.sizes['bin']:,} bins"
     table = fit.selection
-    chosen = (
-        []
-        if table is None
-        else [("chosen", table.loc[table["chosen"], "reason"].item())]
-    )
+    chosen: Rows = []
+    if table is not None:
+        chosen = [("chosen", table.loc[table["chosen"], "reason"].item())]
     return [
         ("prior", short(fit.prior)),
         *chosen,
         ("method", short(fit.method)),
-        ("draws", f"{sizes['chain'] * sizes['draw']:,}{chains}"),
+        ("draws", f"{fit.curves.number:,}{in_chains}"),
         ("items", items),
-        ("scores", score_range(bins) if has_score(fit.data.attrs) else "none"),
+        ("scores", score_range(bins) if fit.curves.roles.has_score else "none"),
         *groups_row(fit.groups),
         ("seconds", f"{fit.status.seconds:.1f}"),
     ]
+
+
+def with_draws(fit: Fit, posterior: xr.Dataset) -> Fit:
+    """Return a fit with other draws of the curves."""
+    groups = {"posterior": posterior, "constant_data": fit.curves.bins}
+    tree = xr.DataTree.from_dict(groups)
+    tree.attrs = dict(fit.data.attrs)
+    return replace(fit, data=tree)
 
 
 FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
 """The rule for an argument that is a fit."""
 
 
-def outcome_roles(attrs: Mapping[Any, Any]) -> dict[str, str]:
-    """Columns of score and outcome, from the attributes of a fit or of statistics."""
-    names = roles_of(attrs)
-    return {
-        r: c for r, c in names.items() if r not in ("id", "fold") and not is_label(r)
-    }
-
-
 def load_fit(path: str | os.PathLike[str]) -> Fit:
     """Read a fit that `Fit.save` wrote to the netCDF file `path`; nothing in it is executed.
+
+    Parameters
+    ----------
+    path : str or Path
+        The netCDF file.
 
     Returns
     -------

@@ -8,13 +8,17 @@ if TYPE_CHECKING:
 
     from ..data.statistics import Statistics
     from ..families.priors import Prior
-
-type Verdict = dict[str, Any]
-"""The fields of a `Status` except for the seconds."""
+    from .curves import WeightsOf
+    from .fit import Status
 
 
 class Method(ABC):
     """A configuration of inference that finds a fit's draws."""
+
+    @property
+    def weights(self) -> "WeightsOf | None":
+        """What makes weights of a mixture's components of curves, if they are not smooth."""
+        return None
 
     @abstractmethod
     def run(
@@ -23,7 +27,7 @@ class Method(ABC):
         prior: "Prior",
         model: Any,
         progress: bool | None,
-    ) -> "tuple[xr.DataTree, Verdict]":
+    ) -> "tuple[xr.DataTree, Status]":
         """Return the fit's `DataTree`, and how far it can be trusted.
 
         `model` is None, or the prior's `pymc.Model` with further terms.

@@ -75,7 +75,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     from .._lib.errors import SocError
     from .commands import make_parser, sql
 
-    chosen, unknown = make_parser().parse_known_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    chosen, unknown = make_parser("".join(words[:1])).parse_known_args(words)
     if unknown:
         chosen.refuse(f"unrecognized arguments: {' '.join(unknown)}")
     if hasattr(sys.stdout, "reconfigure"):

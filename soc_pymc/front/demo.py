@@ -47,21 +47,19 @@ def run(folder: Path, items: int, seed: int, progress: bool | None) -> None:
 
 def _print_gains(alone: pd.DataFrame, scored: pd.DataFrame) -> None:
     """Say in three lines what a user gains, with and without the outcomes."""
-    estimates = pd.DataFrame(
-        {
-            "t": scored["score"],
-            "alone": alone["theta_mean"],
-            "after": scored["theta_mean"],
-        }
-    )
-    error = estimates.sub(scored["theta"], axis=0).pow(2).mean() ** 0.5
-    less = 1 - error / error["t"]
-    inside = scored["theta"].between(scored["theta_q05"], scored["theta_q95"]).mean()
+    theta = scored["theta"]
+
+    def error(estimate: pd.Series) -> float:
+        return float(((estimate - theta) ** 2).mean() ** 0.5)
+
+    base = error(scored["score"])
+    inside = theta.between(scored["theta_q05"], scored["theta_q95"]).mean()
     silent = scored[scored["count"] == 0]["theta_mean"]
     print(
         f"\nWhat you gain:"
-        f"\n- E(theta | t, y) has {less['after']:.0%} less error than the score; "
-        f"calibration alone, E(theta | t), has {less['alone']:.0%} less."
+        f"\n- E(theta | t, y) has {1 - error(scored['theta_mean']) / base:.0%} less error than the "
+        f"score; calibration alone, E(theta | t), has {1 - error(alone['theta_mean']) / base:.0%} "
+        "less."
         f"\n- 90% intervals hold the true rate of {inside:.1%} of the items."
         f"\n- {len(silent):,} items without a click have estimates from "
         f"{silent.quantile(0.05):.4f} to {silent.quantile(0.95):.4f}, not 0."

@@ -14,14 +14,8 @@ from .._fit import fit
 from .._lib.arguments import PROBABILITY, numbers_of, shown
 from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsError
-from ..data.items import (
-    ITEMS,
-    Items,
-    arguments_of,
-    group_roles,
-    roles_of,
-    roles_of_groups,
-)
+from ..data.items import ITEMS, Items
+from ..data.roles import Roles
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
 from ..data.validation import scan
@@ -31,11 +25,11 @@ from ..families.priors import Prior
 from ..families.scales import common_scale
 from ..fits.fit import Fit
 from ..fits.methods import Method
-from ..posterior.calibration import curves_of
-from ..posterior.curves import items_at_once, warn_of_extrapolation
-from ..posterior.item_columns import columns_of, in_chunks
-from ..posterior.items import item_posteriors
+from ..posterior.calibration import curve_variables
+from ..posterior.extrapolation import warn_of_extrapolation
+from ..posterior.item_columns import Columns, arrays_of, in_chunks
 from ..posterior.predictive import posterior_of
+from ..posterior.scoring import item_posteriors
 
 _REQUESTS = dict.fromkeys(("exposure", "noise_sd", "trials", "group"), True)
 _ROUTING = "sklearn.set_config(enable_metadata_routing=True)"
@@ -51,25 +45,33 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
     Parameters
     ----------
-    prior
+    prior : Gamma, Normal, Beta, a mixture of them, "auto" or None
         The prior of theta given t; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
         ``soc.Beta()`` for successes and labels; ``"auto"`` chooses, as in `soc.fit`.
-    method
+    method : VI, NUTS, FiveSteps or None
         ``soc.VI()`` (the default), ``soc.NUTS()`` or ``soc.FiveSteps()``; its ``seed`` is the
         estimator's random state.
-    noise_sd
+    noise_sd : float or None
         A number > 0: outcomes are values, and this is their default noise sd. None: they are
         counts, unless `fit` gets noise sds or trials, or `y` are labels.
-    pos_label
+    pos_label : object
         The label of a success, of the two that `y` has, such as ``"yes"``. None takes labels that
         are true or false; 0 and 1 are labels with ``prior=soc.Beta()`` or ``pos_label=1``.
-    bins, on_leakage, draws, progress
-        As in `soc.summarize` and `soc.item_posteriors`.
+    bins : int or None
+        Number of bins, as in `soc.summarize`.
+    on_leakage : {"raise", "warn", "ignore"}
+        As in `soc.summarize`.
+    draws : {"auto", "all"}
+        As in `soc.item_posteriors`.
+    progress : bool
+        Whether to show progress.
 
     Attributes
     ----------
-    fit_, statistics_ : Fit, Statistics
-        The fit, for all other functions of the package, and the statistics of the fitted items.
+    fit_ : Fit
+        The fit, for all other functions of the package.
+    statistics_ : Statistics
+        The statistics of the fitted items.
 
     Notes
     -----
@@ -130,19 +132,27 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X
-            Scores t, shape (n, 1) or (n,): an array, a Series, or a frame of one column.
-        y
-            Outcomes, shape (n,): counts (whole numbers >= 0), values, successes, or labels.
-        exposure, noise_sd, trials
-            Sizes of the outcomes, each a number or shape (n,): of counts >= 0, None is 1; of values
-            > 0, None is the estimator's `noise_sd`; of successes whole numbers, None is 1.
-        group
-            Labels of the items' groups, whose curves are partially pooled: shape (n,), or (n, k)
-            for k crossed groups, whose effects add up.
-        cluster
-            Labels of clusters, shape (n,), of items that depend on each other beyond their scores:
-            intervals then allow for it.
+        X : array_like, shape (n, 1) or (n,)
+            Scores t: an array, a Series, or a frame of one column.
+        y : array_like, shape (n,)
+            Outcomes: counts (whole numbers >= 0), values, successes, or labels.
+        exposure : float or array_like, shape (n,), or None
+            Exposures of counts, >= 0; None is 1.
+        noise_sd : float or array_like, shape (n,), or None
+            Noise sds of values, > 0; None is the estimator's `noise_sd`.
+        trials : float or array_like, shape (n,), or None
+            Trials of successes, whole numbers; None is 1.
+        group : array_like, shape (n,) or (n, k), or None
+            Labels of the items' groups, whose curves are partially pooled, or of k crossed groups,
+            whose effects add up.
+        cluster : array_like, shape (n,), or None
+            Labels of clusters of items that depend on each other beyond their scores: intervals
+            then allow for it.
+
+        Returns
+        -------
+        SecondOrderCalibrator
+            The estimator itself.
 
         Raises
         ------
@@ -160,11 +170,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         outcome = _kind_of(self.prior, known, labelled)
         size = self._size(outcome, sizes[outcome.size], scores)
         columns = {"score": scores, outcome.observed: observed, outcome.size: size}
-        labels = (
-            {}
-            if group is None
-            else roles_of_groups(_label_columns("group", group, scores))
-        )
+        labels = _groups_of(group, scores)
         if cluster is not None:
             (labels["cluster"],) = _label_columns("cluster", np.ravel(cluster), scores)
         reads = isinstance(self.prior, Prior) and self.prior.reads_joint
@@ -187,27 +193,39 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X
-            Scores t, shape (n, 1) or (n,).
-        y
-            Outcomes, shape (n,); None predicts from the score alone.
-        exposure, noise_sd, trials, group
+        X : array_like, shape (n, 1) or (n,)
+            Scores t.
+        y : array_like, shape (n,), or None
+            Outcomes; None predicts from the score alone.
+        exposure : float or array_like, shape (n,), or None
             As in `fit`, and required with `y` if the fit had them. Without `y` only a prior with a
             term in exposure uses sizes; without both, it averages over those of similar scores.
+        noise_sd : float or array_like, shape (n,), or None
+            As `exposure`.
+        trials : float or array_like, shape (n,), or None
+            As `exposure`.
+        group : array_like, shape (n,) or (n, k), or None
+            As in `fit`.
 
         Returns
         -------
-        numpy.ndarray
-            Shape (n,), in events per unit of exposure or the unit of the values.
+        numpy.ndarray, shape (n,)
+            In events per unit of exposure or the unit of the values.
+
+        Raises
+        ------
+        ItemsError, FitError
+            If the items are not valid, or lack sizes or groups that the fit was given.
         """
         check_is_fitted(self, "fit_")
+        sizes = exposure, noise_sd, trials
         if y is None and self.fit_.mean_only:
-            scores, _ = self._scores(X, reset=False)
-            labels = self._group_labels(self._groups(group, scores))
-            warn_of_extrapolation(self.fit_, scores)
-            curves = curves_of(self.fit_, scores, labels.get("group"))
-            return np.asarray(curves["mean"].mean(("chain", "draw")).to_numpy())
-        return self._summaries(X, y, (exposure, noise_sd, trials), (), group)[0]
+            columns, groups = self._columns(X, y, sizes, group)
+            places = {"score": columns["score"], **self._group_labels(groups)}
+            warn_of_extrapolation(self.fit_.curves, columns["score"])
+            variables = curve_variables(posterior_of(self.fit_), places)
+            return np.asarray(variables["mean"].mean(axis=0))
+        return self._summaries(X, y, sizes, (), group)[0]
 
     def predict_std(
         self, X: ArrayLike, y: Column = None, exposure: Column = None, noise_sd: Column = None,
@@ -215,7 +233,30 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     ) -> Floats:  # fmt: skip
         """Standard deviation of theta given t, or given t and y, with the curves' uncertainty.
 
-        Arguments, shape and unit are those of `predict`.
+        Parameters
+        ----------
+        X : array_like, shape (n, 1) or (n,)
+            Scores t.
+        y : array_like, shape (n,), or None
+            As in `predict`.
+        exposure : float or array_like, shape (n,), or None
+            As in `predict`.
+        noise_sd : float or array_like, shape (n,), or None
+            As in `predict`.
+        trials : float or array_like, shape (n,), or None
+            As in `predict`.
+        group : array_like, shape (n,) or (n, k), or None
+            As in `predict`.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n,)
+            In the unit of `predict`.
+
+        Raises
+        ------
+        ItemsError, FitError
+            As in `predict`.
         """
         return self._summaries(X, y, (exposure, noise_sd, trials), (), group)[1]
 
@@ -225,8 +266,32 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     ) -> Floats:  # fmt: skip
         """Central interval of theta given t, or given t and y, with the curves' uncertainty.
 
-        Arguments are those of `predict`, with sizes also without `y` if the fit has a term in
-        exposure. Returns the ends of the interval of probability `prob`, shape (n, 2).
+        Parameters
+        ----------
+        X : array_like, shape (n, 1) or (n,)
+            Scores t.
+        y : array_like, shape (n,), or None
+            As in `predict`.
+        exposure : float or array_like, shape (n,), or None
+            As in `predict`; also needed without `y` if the fit has a term in exposure.
+        noise_sd : float or array_like, shape (n,), or None
+            As in `predict`.
+        trials : float or array_like, shape (n,), or None
+            As in `predict`.
+        group : array_like, shape (n,) or (n, k), or None
+            As in `predict`.
+        prob : float
+            Probability of the interval.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n, 2)
+            The ends, in the unit of `predict`.
+
+        Raises
+        ------
+        ItemsError, FitError
+            As in `predict`.
         """
         PROBABILITY(prob, "prob")
         ends = ((1 - prob) / 2, (1 + prob) / 2)
@@ -240,24 +305,45 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     ) -> float:  # fmt: skip
         """Mean log predictive density of outcomes given their scores, in nats; higher is better.
 
-        Arguments are those of `predict`; `sample_weight`, shape (n,), weighs the items in the mean.
+        Parameters
+        ----------
+        X : array_like, shape (n, 1) or (n,)
+            Scores t.
+        y : array_like, shape (n,)
+            As in `predict`.
+        exposure : float or array_like, shape (n,), or None
+            As in `predict`.
+        noise_sd : float or array_like, shape (n,), or None
+            As in `predict`.
+        trials : float or array_like, shape (n,), or None
+            As in `predict`.
+        group : array_like, shape (n,) or (n, k), or None
+            As in `predict`.
+        sample_weight : array_like, shape (n,), or None
+            Weights of the items in the mean.
+
+        Returns
+        -------
+        float
+            The mean over items.
+
+        Raises
+        ------
+        ItemsError, FitError
+            As in `predict`; or if weights are not finite numbers >= 0.
         """
-        check_is_fitted(self, "fit_")
-        columns: dict[str, Any] = dict(
-            self._columns(X, y, (exposure, noise_sd, trials))
-        )
-        groups = self._groups(group, columns["score"])
+        columns, groups = self._columns(X, y, (exposure, noise_sd, trials), group)
         scan(_as_items(self._outcome, columns, groups), progress=False)
         columns |= self._group_labels(groups)
         posterior = posterior_of(self.fit_)
 
-        def averaged(part: Any) -> Floats:
+        def averaged(part: Columns) -> Floats:
             density = posterior.log_density(part)
             return np.asarray(
                 logsumexp(density, axis=0, keepdims=True) - np.log(len(density))
             )
 
-        (log_density,) = in_chunks(averaged, items_at_once(self.fit_), columns)
+        (log_density,) = in_chunks(averaged, posterior.curves.items_at_once, columns)
         weights = 1 if sample_weight is None else sample_weight
         weight = _per_item("sample_weight", weights, log_density)
         if not ((weight >= 0) & np.isfinite(weight)).all() or not weight.sum() > 0:
@@ -266,7 +352,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             )
         return float(np.average(log_density, weights=weight))
 
-    def _scores(self, X: Any, y: Any = None, *, reset: bool) -> tuple[Floats, Floats]:
+    def _scores(
+        self, X: ArrayLike, y: Column = None, *, reset: bool
+    ) -> tuple[Floats, Floats]:
         """Scores and outcomes, checked by scikit-learn's rules; NaN without outcomes."""
         alone = y is None and not reset
         if self.pos_label is not None and y is not None:
@@ -300,12 +388,13 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
     @property
     def _outcome(self) -> Outcome:
-        return OUTCOMES[self.statistics_.kind]
+        return self.statistics_.outcome
 
     def _columns(
-        self, X: ArrayLike, y: Column, sizes: tuple[Column, ...]
-    ) -> dict[str, Floats]:
-        """Columns of items by role: score, outcome and, if known, its size."""
+        self, X: ArrayLike, y: Column, sizes: tuple[Column, ...], group: Column
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Columns of items by role: score, outcome and, if known, its size; and of groups."""
+        check_is_fitted(self, "fit_")
         size = self._outcome.size
         known = dict(zip(("exposure", "noise_sd", "trials"), sizes, strict=True))
         others = [
@@ -324,46 +413,38 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
                     f"cross-validation, {_ROUTING} passes it on)"
                 )
             columns[size] = self._size(self._outcome, None, scores)
-        return columns
+        groups = _groups_of(group, scores)
+        n = len(self.fit_.curves.roles.groups)
+        if len(groups) != n and (groups or self.fit_.groups):
+            remedy = f"give {n} as group=" if n else "leave out group="
+            raise ItemsError(
+                f"the fit was given {n or 'no'} columns of groups: {remedy}"
+            )
+        return columns, groups
 
     def _size(self, outcome: Outcome, values: Column, scores: Floats) -> Floats:
         """Sizes of outcomes, by default the estimator's own or the usual one of the kind."""
         default = getattr(self, outcome.size, outcome.usual_size)
         return _per_item(outcome.size, default if values is None else values, scores)
 
-    def _groups(self, group: Any, score: Floats) -> dict[str, Any]:
-        """Arrow columns of groups by role, as many as the fit was given."""
-        groups = (
-            {}
-            if group is None
-            else roles_of_groups(_label_columns("group", group, score))
-        )
-        n = len(group_roles(roles_of(self.fit_.data.attrs)))
-        if len(groups) != n and (groups or self.fit_.groups):
-            remedy = f"give {n} as group=" if n else "leave out group="
-            raise ItemsError(
-                f"the fit was given {n or 'no'} columns of groups: {remedy}"
-            )
-        return groups
-
     def _group_labels(self, groups: Mapping[str, Any]) -> dict[str, Any]:
         """Labels of groups as posteriors read them, if the fit has groups."""
         return (
-            dict(columns_of(groups, {n: n for n in groups})) if self.fit_.groups else {}
+            dict(arrays_of(groups, Roles(zip(groups, groups, strict=True))))
+            if self.fit_.groups
+            else {}
         )
 
     def _summaries(
         self,
-        X: Any,
-        y: Any,
+        X: ArrayLike,
+        y: Column,
         sizes: tuple[Column, ...],
         probs: tuple[float, ...],
-        group: Any,
+        group: Column,
     ) -> Floats:
         """Mean, sd, variance and quantiles of theta, (3 + probabilities, n)."""
-        check_is_fitted(self, "fit_")
-        columns = self._columns(X, y, sizes)
-        groups = self._groups(group, columns["score"])
+        columns, groups = self._columns(X, y, sizes, group)
         size = self._outcome.size
         if y is None:
             del columns[self._outcome.observed]
@@ -390,7 +471,7 @@ def _as_column(X: Any) -> Any:
     return np.asarray(X).reshape(-1, 1) if dims == 1 else X
 
 
-def _successes(y: Any, pos_label: object) -> Floats:
+def _successes(y: ArrayLike, pos_label: object) -> Floats:
     """Labels as 1 where they are that of a success, else 0."""
     labels = pd.Series(np.asarray(y).ravel())
     others = labels[labels != pos_label].unique()
@@ -407,12 +488,20 @@ def _as_items(
     import pyarrow as pa
 
     table = pa.table({**columns, **labels})
-    roles = {role: role for role in table.column_names}
-    items: Items = ITEMS[outcome.kind](table, **arguments_of(roles))
+    names = table.column_names
+    roles = Roles(zip(names, names, strict=True))
+    items: Items = ITEMS[outcome.kind](table, **roles.arguments)
     return items
 
 
-def _label_columns(name: str, labels: Any, score: Floats) -> list[Any]:
+def _groups_of(group: Column, score: Floats) -> dict[str, Any]:
+    """Arrow columns of groups by role."""
+    if group is None:
+        return {}
+    return Roles.of_groups(_label_columns("group", group, score))
+
+
+def _label_columns(name: str, labels: ArrayLike, score: Floats) -> list[Any]:
     """Arrow columns of the labels of groups or clusters; the items check them."""
     import pyarrow as pa
 
@@ -430,7 +519,7 @@ def _label_columns(name: str, labels: Any, score: Floats) -> list[Any]:
         ) from error
 
 
-def _per_item(name: str, values: Any, score: Floats) -> Floats:
+def _per_item(name: str, values: object, score: Floats) -> Floats:
     """Exposures or noise sds, one for each item; the items check their values."""
     expected = "a number, or one for each item"
     array = numbers_of(values, name, ItemsError, expected)
@@ -443,7 +532,7 @@ def _per_item(name: str, values: Any, score: Floats) -> Floats:
     return np.broadcast_to(array, score.shape).copy()
 
 
-def _kind_of(prior: Any, sizes: Mapping[str, Any], labels: bool) -> Outcome:
+def _kind_of(prior: object, sizes: Mapping[str, object], labels: bool) -> Outcome:
     """The kind of outcomes: by their sizes, by the prior, by being labels, else counts."""
     kinds = [kind for kind in OUTCOMES.values() if sizes[kind.size] is not None]
     if len(kinds) > 1:
@@ -464,13 +553,13 @@ def _kind_of(prior: Any, sizes: Mapping[str, Any], labels: bool) -> Outcome:
 
 def _over_sizes(fit: Fit, columns: Mapping[str, Any]) -> Floats:
     """Mean, sd and variance of theta given t over the sizes of items with similar scores."""
-    warn_of_extrapolation(fit, columns["score"])
+    posterior = posterior_of(fit)
+    warn_of_extrapolation(posterior.curves, columns["score"])
 
-    def summarized(part: Any) -> Floats:
-        curves = curves_of(fit, part["score"], part.get("group"))
-        draws = ("chain", "draw")
-        mean = curves["mean"].mean(draws)
-        variance = curves["variance"].mean(draws) + curves["mean"].var(draws)
-        return np.array([mean, variance**0.5, variance])
+    def summarized(part: Columns) -> Floats:
+        variables = curve_variables(posterior, part)
+        mean = variables["mean"]
+        variance = variables["variance"].mean(axis=0) + mean.var(axis=0)
+        return np.array([mean.mean(axis=0), variance**0.5, variance])
 
-    return in_chunks(summarized, items_at_once(fit), columns)
+    return in_chunks(summarized, posterior.curves.items_at_once, columns)

@@ -1,7 +1,5 @@
 """The groups of a fit's tree that ArviZ's functions read."""
 
-from typing import Any
-
 import numpy as np
 import xarray as xr
 from scipy import sparse
@@ -23,16 +21,16 @@ _MOST_DRAWN = 40_000_000  # numbers of cells that replicates go through
 
 def _row_values(built: Problem) -> RowValues:
     """The likelihood's rows as functions of draws."""
+    dtype = built.family.outcome.dtype
     if built.mixture:
         [part] = built.coordinates.parts
-        predictors: Any = {tuple(part.names): part.at_rows}
-    else:
-        curves = [curve.row_matrices for curve in built.pilot.curves]
-        predictors = {
-            tuple(x): sparse.hstack(list(x.values()), format="csr") for x in curves
-        }
-    dtype = built.family.outcome.dtype
-    return RowValues(tuple(predictors), tuple(predictors.values()), built.data, dtype)
+        names = (tuple(part.names),)
+        return RowValues(names, (part.at_rows,), built.mixture.cells, dtype)
+    curves = [curve.row_matrices for curve in built.pilot.curves]
+    matrices = [sparse.hstack(list(x.values()), format="csr") for x in curves]
+    return RowValues(
+        tuple(map(tuple, curves)), tuple(matrices), built.pilot.data, dtype
+    )
 
 
 # --- groups of the tree ---------------------------------------------------------------------------
@@ -50,41 +48,33 @@ def arviz_groups(
     n = stats.data["n"].to_numpy()
     dim = "bin"
     name = built.observed
-    if built.mixture or not np.array_equal(
-        built.pilot.rows.n, n[n > 0]
-    ):  # rows are not bins
+    rows_are_bins = np.array_equal(built.pilot.rows.n, n[n > 0])
+    if built.mixture or not rows_are_bins:
         dim = "row"
         name = f"{built.observed}_by_row"
         totals = built.totals.astype(built.family.outcome.dtype)
         groups["observed_data"] = xr.Dataset({name: (dim, totals)})
         constant["row_score"] = (dim, built.score)
         if built.pilot.labels and len(built.score) == len(built.pilot.rows.n):
-            groups_of_rows = np.array(built.pilot.labels, dtype=object)[
-                built.pilot.rows.group
-            ]
-            constant["row_group"] = (dim, groups_of_rows)
+            labels = np.array(built.pilot.labels, dtype=object)
+            constant["row_group"] = (dim, labels[built.pilot.rows.group])
+    number = len(built.score)
+    shape = posterior.sizes["chain"], posterior.sizes["draw"]
     if not widened:
         groups["log_prior"], likelihood = _densities(built.space, posterior)
         if built.mixture:
-            within = rows.within_bounds(flat(posterior))
-            shape = posterior.sizes["chain"], posterior.sizes["draw"]
-            groups["log_prior"][WITHIN_BOUNDS] = SAMPLED, within.reshape(shape)
-        number = len(built.score)
-        blocks = min(
-            number,
-            max(1, _MOST // (posterior.sizes["chain"] * posterior.sizes["draw"])),
-        )
+            within = rows.within_bounds(flat(posterior)).reshape(shape)
+            groups["log_prior"][WITHIN_BOUNDS] = SAMPLED, within
+        blocks = min(number, max(1, _MOST // (shape[0] * shape[1])))
         starts = np.arange(blocks) * number // blocks
         names = (name, dim) if blocks == number else (f"{name}_by_block", "block")
         of_rows = deferred("log_likelihood", *names, rows, posterior, starts)
         groups["log_likelihood"] = of_rows.merge(likelihood)
     if not built.mixture:
-        for group, draws in (
-            ("prior", prior.isel(draw=slice(_FEW))),
-            ("posterior", posterior),
-        ):
+        few = prior.isel(draw=slice(_FEW))
+        for group, draws in (("prior", few), ("posterior", posterior)):
             predictive = f"{group}_predictive"
-            thinned = _thinned(draws, rows.data)
+            thinned = _thinned(draws, built.pilot.data)
             seeds = np.array([seed, thinned.sizes["chain"]])
             groups[predictive] = deferred(predictive, name, dim, rows, thinned, seeds)
     return groups

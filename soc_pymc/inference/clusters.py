@@ -11,16 +11,16 @@ multiplied by the squared ratio of a t quantile to a normal one (Satterthwaite).
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
 from scipy import linalg, special
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import FitError
 from .._model.levels import Levels
-from .._model.mode import RowCurvature, of_coefficients, row_curvature
+from .._model.mode import RowCurvature, coefficient_curvature, row_curvature
 from .._model.problem import Problem, build
 from .._model.rows import rows_of
 from .._model.splines import spline_matrix
@@ -43,30 +43,30 @@ class _BlockRows(NamedTuple):
     row: Ints  # numbers among the rows of the problem
     block: Ints
 
-    def part(self, members: Any) -> "_BlockRows":
+    def part(self, members: Bools) -> "_BlockRows":
         """Rows that are members."""
         curvature = RowCurvature(*(values[..., members] for values in self.curvature))
         return _BlockRows(curvature, self.row[members], self.block[members])
 
     def sums(self, designs: Sequence[Floats]) -> tuple[Floats, Floats]:
         """Slope and information of the coefficients of both curves' designs."""
-        slopes, information = of_coefficients(
+        slopes, information = coefficient_curvature(
             [x[self.row] for x in designs], self.curvature
         )
         return np.concatenate(slopes), linalg.block_diag(*information)
 
-    def factor(self, designs: Sequence[Floats], precision: Floats) -> Floats:
-        """Factor of `excess` for the coefficients of both curves' designs."""
+    def excess_root(self, designs: Sequence[Floats], precision: Floats) -> Floats:
+        """Factor of `excess_root` for the coefficients of both curves' designs."""
         parts = (self.part(self.block == number) for number in np.unique(self.block))
         slopes, informations = zip(*(part.sums(designs) for part in parts), strict=True)
         total = self.sums(designs)[1]
-        return excess(np.array(slopes), np.array(informations), total, precision)
+        return excess_root(np.array(slopes), np.array(informations), total, precision)
 
 
 def _block_rows(built: Problem, stats: Statistics, *curves: Floats) -> _BlockRows:
     """Every block's rows with their curvature at both curves of the problem's rows."""
     number = int(stats.table("part")["fold"].max()) + 1
-    tables = {name: dict(stats.table(name)) for name in stats._outcome.tables}
+    tables = {name: dict(stats.table(name)) for name in stats.outcome.tables}
     tables = {name: table for name, table in tables.items() if "fold" in table}
     for table in tables.values():  # blocks within groups become groups
         table["group"] = (table["group"] if built.pilot.labels else 0) * number + table[
@@ -82,7 +82,7 @@ def _block_rows(built: Problem, stats: Statistics, *curves: Floats) -> _BlockRow
     group, block = np.divmod(keys[rows.group], number)
     place = built.pilot.rows.group * stats.bins + built.pilot.rows.bin
     row = np.searchsorted(place, group * stats.bins + rows.bin)
-    data = data.with_spread(built.data.spread[row])
+    data = data.with_spread(built.pilot.data.spread[row])
     return _BlockRows(
         row_curvature(data, *(curve[row] for curve in curves)), row, block
     )
@@ -95,14 +95,15 @@ def _added_to_levels(
     terms = levels.rows.terms
     split = [len(levels.rows.terms[0].kind)]
     level = terms[0].grouping.code[built.pilot.rows.group]
-    curves = built.pilot.at_rows(built.pilot.coefficients)
+    curves = built.pilot.curves_at(built.pilot.coefficients)
+    curves = built.pilot.curves_at(built.pilot.coefficients)
     rows = _block_rows(built, stats, *curves)
     tau = np.array([scale.tau for scale in levels.scales])[levels.rows.kind]
     factors = np.zeros(levels.information.shape)
     for k, factor in enumerate(factors):
         of_level = rows.part(level[rows.row] == k)
         if len(np.unique(of_level.block)) > 1:
-            added = of_level.factor([term.design for term in terms], tau**-2.0).T
+            added = of_level.excess_root([term.design for term in terms], tau**-2.0).T
             factor[: len(added)] = added
     curves_added = {}
     parts = np.split(factors, split, axis=2)
@@ -115,7 +116,7 @@ def _added_to_levels(
     return curves_added
 
 
-def excess(
+def excess_root(
     slopes: Floats, informations: Floats, total: Floats, precision: Floats
 ) -> Floats:
     """Factor F (p, k) of the covariance that clusters add, from slopes (blocks, p) at the mode."""
@@ -141,12 +142,12 @@ def excess(
     return np.asarray(inverse.T @ (direction * np.sqrt(gain)))
 
 
-def _plain(prior: Any) -> Any:
+def _plain(prior: Prior) -> Prior:
     """The prior without components and without terms whose sums are not kept by block."""
     names = ("mean", "variance", "monotone", "groups", "atoms")
-    return FAMILIES[prior.family].prior(
-        **{name: getattr(prior, name) for name in names}
-    )
+    options = {name: getattr(prior, name) for name in names}
+    plain: Prior = FAMILIES[prior.family].prior(**options)
+    return plain
 
 
 def _added_to_curves(
@@ -159,12 +160,11 @@ def _added_to_curves(
             "column with more labels, or leave it out"
         )
     parts = built.coordinates.parts
-    designs = [part.design.whole for part in parts]
+    designs = [part.design.matrix for part in parts]
     precision = [part.laplace.state.prior(part.design)[1] for part in parts]
-    curves = [part.design.whole @ part.laplace.state.coefficients for part in parts]
-    factor = _block_rows(built, stats, *curves).factor(
-        designs, np.concatenate(precision)
-    )
+    curves = built.pilot.curves_at(built.pilot.coefficients)
+    rows = _block_rows(built, stats, *curves)
+    factor = rows.excess_root(designs, np.concatenate(precision))
     split = np.split(factor, [designs[0].shape[1]])
     factors: dict[str, Floats] = {}
     for part, curve, coefficients in zip(parts, built.pilot.curves, split, strict=True):
@@ -180,47 +180,71 @@ def _added_to_curves(
     return factors
 
 
-def _added(
+class _ClusterNoise(NamedTuple):
+    """Factors of the normal noise that clusters add to curves, by the curves' names."""
+
+    shared: dict[str, Floats]  # (k, *shape): of noise that all curves share
+    by_level: dict[str, Floats]  # (levels, k, knots): of each level's own noise
+
+    def widening(self, posterior: xr.Dataset) -> xr.Dataset:
+        """Factors by which the noise widens the curves' sds."""
+        factors = {}
+        for name, added in self.shared.items():
+            if "atom" not in posterior[name].dims:
+                variance = np.square(added).sum(axis=0)
+                if name in self.by_level:
+                    variance = variance + np.square(self.by_level[name]).sum(axis=1)
+                factors[name] = np.sqrt(1.0 + variance / posterior[name].var(_OVER))
+        return xr.Dataset(factors)
+
+    def added_to(self, posterior: xr.Dataset, rng: np.random.Generator) -> xr.Dataset:
+        """The posterior with noise of mean 0: clusters do not move the curves."""
+
+        def noise(*shape: int) -> Floats:
+            draws = rng.normal(size=(*(posterior.sizes[dim] for dim in _OVER), *shape))
+            return np.asarray(draws - draws.mean(axis=(0, 1)))
+
+        wider = posterior.copy()
+        shared = noise(len(next(iter(self.shared.values()))))
+        for name, added in self.shared.items():
+            wider[name] = posterior[name] + np.tensordot(shared, added, 1)
+        if self.by_level:
+            levels = noise(*next(iter(self.by_level.values())).shape[:2])
+            for name, added in self.by_level.items():
+                wider[name] += np.einsum("cdgk,gkj->cdgj", levels, added, optimize=True)
+        return wider
+
+
+def _cluster_noise(
     plain: Prior, built: Problem, stats: Statistics, posterior: xr.Dataset
-) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """Factors of noise that all curves share, (k, *shape), and of each level's own, by curve."""
+) -> _ClusterNoise:
+    """The noise under a plain prior, whose problem is built."""
     if not built.pilot.levels:
-        return _added_to_curves(built, stats, posterior), {}
-    shared = build(stats, replace(plain, groups=False))
-    common = _added_to_curves(shared, stats, posterior)
-    for curve in built.family.curves:
+        return _ClusterNoise(_added_to_curves(built, stats, posterior), {})
+    pooled = build(stats, replace(plain, groups=False))
+    shared = _added_to_curves(pooled, stats, posterior)
+    for curve in built.family.curve_names:
         for grouping in built.pilot.groupings:
-            common[f"{curve}_of_{grouping.name}"] = common[curve][:, None]
-    return common, _added_to_levels(built, built.pilot.levels, stats, posterior)
+            shared[f"{curve}_of_{grouping.name}"] = shared[curve][:, None]
+    by_level = _added_to_levels(built, built.pilot.levels, stats, posterior)
+    return _ClusterNoise(shared, by_level)
 
 
-def _factors(
-    posterior: xr.Dataset, common: dict[str, Floats], deviations: dict[str, Floats]
-) -> xr.Dataset:
-    """Factors by which the noise widens the curves' sds."""
-    factors = {}
-    for name, added in common.items():
-        if "atom" not in posterior[name].dims:
-            of_level = (
-                np.square(deviations[name]).sum(axis=1) if name in deviations else 0.0
-            )
-            variance = np.square(added).sum(axis=0) + of_level
-            factors[name] = np.sqrt(1.0 + variance / posterior[name].var(_OVER))
-    return xr.Dataset(factors)
+def cluster_factor(fit: Fit, stats: object) -> float:
+    """Factor by which clusters widen a fit's bands: the largest of all curves' medians.
 
-
-def cluster_factor(fit: Fit, items: Any) -> float:
-    """Factor by which clusters widen a fit's bands: the largest of all curves' medians."""
+    Only fits that were not widened need `stats`, the statistics of items with clusters.
+    """
     if fit.widened:
         factors = fit.data["clusters"].to_dataset()
     else:
+        assert isinstance(stats, Statistics)
         posterior = fit.data["posterior"].to_dataset()
         plain = _plain(fit.prior)
-        if items.groups != fit.groups:
+        if stats.groups != fit.groups:
             plain = replace(plain, groups=False)
-        factors = _factors(
-            posterior, *_added(plain, build(items, plain), items, posterior)
-        )
+        noise = _cluster_noise(plain, build(stats, plain), stats, posterior)
+        factors = noise.widening(posterior)
     return max(float(values.median()) for values in factors.values())
 
 
@@ -230,36 +254,17 @@ def for_clusters(
     """The posterior with wider curves, their factors, and words for the fit's status."""
     plain = _plain(prior)
     plain_problem = built if prior == plain else build(stats, plain)
-    common, deviations = _added(plain, plain_problem, stats, posterior)
-    rng = np.random.default_rng(seed)
-
-    def noise(*shape: int) -> Floats:
-        draws = rng.normal(size=(*(posterior.sizes[dim] for dim in _OVER), *shape))
-        return np.asarray(
-            draws - draws.mean(axis=(0, 1))
-        )  # clusters do not move the curves
-
-    shared = noise(len(next(iter(common.values()))))
-    wider = posterior.assign(
-        {
-            name: posterior[name] + np.tensordot(shared, added, 1)
-            for name, added in common.items()
-        }
-    )
-    if deviations:
-        by_level = noise(*next(iter(deviations.values())).shape[:2])
-        for name, added in deviations.items():
-            wider[name] += np.einsum("cdgk,gkj->cdgj", by_level, added, optimize=True)
-    factors = _factors(posterior, common, deviations)
-    curve = built.family.curves[0]
+    noise = _cluster_noise(plain, plain_problem, stats, posterior)
+    wider = noise.added_to(posterior, np.random.default_rng(seed))
+    factors = noise.widening(posterior)
+    curve = built.family.curve_names[0]
+    scale = built.family.outcome.theta
     mean_factor, variance_factor = (
-        float(factors[name].median()) for name in built.family.curves
+        float(factors[name].median()) for name in built.family.curve_names
     )
     for name in map(str, factors):
         if name.startswith(curve):
-            wider[name] = _with_mean_of(
-                posterior[name], wider[name], built.family.outcome.theta
-            )
+            wider[name] = _with_mean_of(posterior[name], wider[name], scale)
     if f"{curve}_of_bin" in posterior:
         effects = posterior[f"{curve}_of_bin"]
         centre = effects.mean(_OVER)

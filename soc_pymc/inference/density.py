@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
 
 import numpy as np
 import xarray as xr
@@ -80,7 +79,8 @@ def near_densities(built: Problem) -> Densities:
 def _rows_of(built: Problem) -> "NearRows | MixtureCells":
     """The likelihood's rows; a mixture's few cells are summed exactly."""
     if built.mixture:
-        return cast(MixtureCells, built.data)
+        return built.mixture.cells
+    data = built.pilot.data
     start = built.space.start
     draws = np.random.default_rng(0).normal(start, _WIDE, (_PROBES, len(start)))
     step = max(10, _MOST_VALUES // len(built.score))
@@ -94,7 +94,7 @@ def _rows_of(built: Problem) -> "NearRows | MixtureCells":
         low = np.min([curve.min(axis=0) for curve in curves], axis=0)
         ends.append((low, np.max([curve.max(axis=0) for curve in curves], axis=0)))
     low, high = np.array(ends).swapaxes(0, 1)
-    return NearRows(built.data, make_surrogates(built.data, low, high))
+    return NearRows(data, make_surrogates(data, low, high))
 
 
 def finite(function: Evaluate, chunk: int = CHUNK) -> Evaluate:
@@ -162,7 +162,7 @@ def minibatch_density(built: Problem, bins: NDArray[np.intp]) -> Evaluate:
     # all bins' quadratics at the mode are one quadratic in the coefficients, and only the small
     # remainder is summed over the minibatch (a control variate: Quiroz et al. 2019)
     number = len(built.score)
-    data = built.data
+    data = built.pilot.data
     space = built.space
     designs = [part.at_rows for part in built.coordinates.parts]
     start = [x[0] for x in space.at(space.start[None]).coefficients]
@@ -172,8 +172,8 @@ def minibatch_density(built: Problem, bins: NDArray[np.intp]) -> Evaluate:
     expansion = data.expansion(location, dispersion)
     slopes = [slope @ x for slope, x in zip(expansion.slopes, designs, strict=True)]
     bends = (
-        (expansion.by_first, expansion.mixed),
-        (expansion.mixed, expansion.by_second),
+        (expansion.by_location, expansion.mixed),
+        (expansion.mixed, expansion.by_dispersion),
     )
     squares = [
         [

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, equal_parts
 from .._model.monotone import project_monotone
 from .._model.pilot import Pilot
 from .._model.problem import Problem, mixture_data
-from .._model.rows import Rows, positions, rows_of, scale_variances
+from .._model.rows import Rows, positions, rows_of
 from .._model.splines import Axis
 from .._model.terms import Curve
 from ..data.items import Grouping
 from ..data.statistics import Statistics
-from ..families import OUTCOMES, family_of_kind
+from ..families import family_of_kind
 from ..families.scales import RANK, SCALES
 from .arviz_groups import arviz_groups
 from .density import SAMPLED
@@ -50,7 +50,7 @@ def tree_of_draws(
     posterior = groups["posterior"]
     pilot = built.pilot
     if monotone:
-        posterior = _monotone(posterior, built.family.curves[0])
+        posterior = _monotone(posterior, built.family.curve_names[0])
     if len(pilot.groupings) > 1:  # their combinations
         posterior = posterior.assign_coords(group=list(pilot.labels))
     axes = [curve.axis for curve in pilot.curves]
@@ -68,7 +68,7 @@ def tree_of_draws(
     }
     tree = xr.DataTree.from_dict({**groups, **contents})
     tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}
-    if not built.data.informs_variance:
+    if not built.pilot.data.informs_variance:
         tree.attrs["mean_only"] = 1
     return tree
 
@@ -112,10 +112,7 @@ def _shares(rows: Rows, position: Floats) -> xr.Dataset:
     """Distribution of exposures in each part of the scores, and of each atom."""
     beside = rows.atom == 0
     # a bin's sizes stay in one part, because the order inside a bin is unknown
-    place = np.unique(position, return_inverse=True)[1]
-    n = np.bincount(place, rows.beside)
-    share = (np.cumsum(n) - 0.5 * n) / n.sum()
-    part = np.minimum((share * _PARTS).astype(int), _PARTS - 1)[place]
+    part = equal_parts(position, _PARTS, rows.outside_atoms)
     parts, part = np.unique(
         np.where(beside, part, _PARTS + rows.atom), return_inverse=True
     )
@@ -157,7 +154,7 @@ def bin_table(
 ) -> tuple[xr.Dataset, xr.Dataset]:
     """The occupied bins of all groups together with the axes' ranks, and their observed sums."""
     data = stats.data
-    outcome = OUTCOMES[stats.kind]
+    outcome = stats.outcome
     occupied = np.flatnonzero(data["n"].to_numpy() > 0)
     n = data["n"].to_numpy()[occupied]
     rows, _ = rows_of(stats, family_of_kind(stats.kind), atoms=atoms)
@@ -169,7 +166,7 @@ def bin_table(
     }
     for scale in SCALES.values():
         if scale.sums[0] in data:
-            columns[scale.width] = np.sqrt(scale_variances(scale, rows))
+            columns[scale.width] = np.sqrt(scale.moments(rows.sums)[1])
     sums = {str(name): data[name].to_numpy()[occupied] for name in outcome.sums("part")}
     columns[outcome.size], observed = outcome.of_bins(sums)
     bins = xr.Dataset({name: ("bin", values) for name, values in columns.items()})

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from ..data.statistics import Statistics
 from ..families import family_of_kind
 from ..families.priors import Prior
 from ..fits.fit import Fit, Status
-from ..fits.methods import Method, Verdict
+from ..fits.methods import Method
 from .clusters import for_clusters
 from .fit_tree import conventional, fit_tree
 from .methods import VI, PosteriorMethod
@@ -61,13 +62,13 @@ def fit(
     )
     began = time.perf_counter()
     try:
-        tree, verdict = method.run(stats, prior, model, progress)
+        tree, status = method.run(stats, prior, model, progress)
     except np.linalg.LinAlgError as error:
         raise FitError(
             f"the model cannot be computed with numbers of this size ({error}): bring scores, "
             "outcomes and noise sds or exposures into units in which they are nearer to 1"
         ) from error
-    status = Status(**verdict, seconds=time.perf_counter() - began)
+    status = replace(status, seconds=time.perf_counter() - began)
     state = "converged" if status.converged else "did NOT converge"
     _log.info("the fit %s after %.1f s: %s", state, status.seconds, status.reason)
     if not status.converged:
@@ -81,17 +82,17 @@ def posterior_tree(
     prior: Prior,
     model: "pm.Model | None",
     progress: bool | None,
-) -> tuple[xr.DataTree, Verdict]:
+) -> tuple[xr.DataTree, Status]:
     """Draws from the posterior of the prior's model, or of a model that extends it."""
     with phase("fit: pilot and model", enabled=progress):
         built = problem.build(stats, prior, full=method.full or model is not None)
         if model is not None:  # in the coordinates of the same Laplace start
             built = problem.extended(built, model)
-    groups, verdict = method.draw(built, progress)
+    groups, status = method.draw(built, progress)
     if stats.blocks:
         wider, words = for_clusters(
             built, stats, prior, groups["posterior"], method.seed
         )
         groups = {**groups, **wider}
-        verdict["reason"] += words
-    return fit_tree(built, stats, groups, prior.monotone, method.seed), verdict
+        status = replace(status, reason=status.reason + words)
+    return fit_tree(built, stats, groups, prior.monotone, method.seed), status

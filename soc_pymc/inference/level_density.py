@@ -156,7 +156,7 @@ class LevelDensity:
             )
             for values, design, part in zip(shared, designs, parts, strict=True)
         ]
-        exact = self._built.data.values(curves[0][None], curves[1][None], row)
+        exact = self._built.pilot.data.values(curves[0][None], curves[1][None], row)
         np.add.at(log_weight, (level, n, draw), exact.ravel())
         return log_weight, _AtRows(linear, deviations, (row, n, draw), curves)
 
@@ -178,14 +178,14 @@ class LevelDensity:
         )
         row, n, draw = at_rows.outside
         first, second = (curve[None] for curve in at_rows.curves)
-        _, *slopes = self._built.data.value_and_gradient(first, second, row)
+        _, *slopes = self._built.pilot.data.value_and_gradient(first, second, row)
         start = 0
         for curve, (slope, design) in enumerate(zip(slopes, designs, strict=True)):
             weighted = slope.ravel() * weights[level[row], n, draw]
             np.add.at(by_row[curve], (row, draw), weighted)
             for k in range(design.shape[1]):
-                place = level[row], start + k, n, draw
-                np.add.at(by_deviation, place, design[row, k] * weighted)
+                part = by_deviation[:, start + k]
+                np.add.at(part, (level[row], n, draw), design[row, k] * weighted)
             start += design.shape[1]
         return by_deviation, by_row.reshape(-1, by_row.shape[2])
 
@@ -293,7 +293,9 @@ class LevelDensity:
         grouping = self._rows.terms[0].grouping
         curves = {}
         start = 0
-        for name, term in zip(self._built.family.curves, self._rows.terms, strict=True):
+        for name, term in zip(
+            self._built.family.curve_names, self._rows.terms, strict=True
+        ):
             part = deviations[:, :, start : start + len(term.kind)]
             start = start + len(term.kind)
             shared = posterior[name]
@@ -305,7 +307,7 @@ class LevelDensity:
         )
 
     def _polynomials(self) -> tuple[Any, ...]:
-        """Polynomials of all rows as `level_kernel` takes them, on the range of draws around the start."""
+        """Polynomials of rows for `level_kernel`, on the range of draws around the start."""
         start = self._coordinates.start
         step = self._chunk(1)
         draws = self._rng.normal(start, 1.0, (_RANGE_DRAWS, len(start)))
@@ -321,7 +323,7 @@ class LevelDensity:
         high = high.max(axis=0)
         more = _FARTHER * (high - low)
         near = make_surrogates(
-            self._built.data, low - more, high + more, _ERROR, _DEGREES
+            self._built.pilot.data, low - more, high + more, _ERROR, _DEGREES
         )
         power = np.arange(1.0, near.coefficients.shape[1])
         by_u = np.zeros_like(near.coefficients)

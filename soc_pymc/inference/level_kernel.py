@@ -132,6 +132,16 @@ def add_values(rows, deviations, polynomials, total, outside):  # type: ignore[n
 
 
 @_quick
+def _weigh(values, u, v, weight, outside):  # type: ignore[no-untyped-def]
+    for s in range(len(values)):
+        values[s] *= weight[s]
+    if outside:
+        for s in range(len(values)):
+            if not (abs(u[s]) < 1.0 and abs(v[s]) < 1.0):
+                values[s] = 0.0
+
+
+@_quick
 def add_slopes(  # type: ignore[no-untyped-def]
     rows, deviations, polynomials, weights, by_deviation, by_row
 ):
@@ -153,14 +163,8 @@ def add_slopes(  # type: ignore[no-untyped-def]
                 number = _place(g, n, row, rows, deviations, centre, reach, u, v)
                 _polynomial(u, v, of_u[row], degree[row], inner, by_u)
                 _polynomial(u, v, of_v[row], degree[row], inner, by_v)
-                if number:
-                    for s in range(len(u)):
-                        if not (abs(u[s]) < 1.0 and abs(v[s]) < 1.0):
-                            by_u[s] = 0.0
-                            by_v[s] = 0.0
-                for s in range(len(u)):
-                    by_u[s] *= weight[s]
-                    by_v[s] *= weight[s]
+                _weigh(by_u, u, v, weight, number)
+                _weigh(by_v, u, v, weight, number)
                 _add(1.0, by_u, by_row[0, row])
                 _add(1.0, by_v, by_row[1, row])
                 for k in range(size):

@@ -12,7 +12,7 @@ from .._lib.arguments import (
     Whole,
     convert_fields,
 )
-from ..fits.methods import Method, Verdict
+from ..fits.methods import Method
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .._model.problem import Problem
     from ..data.statistics import Statistics
     from ..families.priors import Prior
+    from ..fits.fit import Status
 
 _SEED = Whole(0, (1 << 63) - 1)
 
@@ -36,7 +37,7 @@ class PosteriorMethod(Method):
     full: ClassVar[bool]  # False if levels may be integrated out of the model
 
     @abstractmethod
-    def draw(self, built: "Problem", progress: bool | None) -> tuple[Groups, Verdict]:
+    def draw(self, built: "Problem", progress: bool | None) -> "tuple[Groups, Status]":
         """Return draws of the model's posterior with what describes them."""
 
     def run(
@@ -45,7 +46,7 @@ class PosteriorMethod(Method):
         prior: "Prior",
         model: "pm.Model | None",
         progress: bool | None,
-    ) -> "tuple[xr.DataTree, Verdict]":
+    ) -> "tuple[xr.DataTree, Status]":
         """Return draws from the posterior of the prior's model, or of an extended `model`."""
         from .fitting import posterior_tree
 
@@ -58,14 +59,19 @@ class VI(PosteriorMethod):
 
     Parameters
     ----------
-    seed
-        Seed of every random number used; the same seed and statistics give the same fit.
-    draws
+    seed : int
+        Seed of random numbers; the same seed and statistics give the same fit.
+    draws : int
         Posterior draws kept in the fit.
-    batch
+    batch : int or None
         Bins per minibatch. 0 takes all bins; None takes all up to 20,000, beyond that 256.
-    max_iterations
+    max_iterations : int
         Iterations of the optimiser before it gives up with a warning.
+
+    Raises
+    ------
+    FitError
+        If a number is out of range.
 
     Examples
     --------
@@ -83,7 +89,7 @@ class VI(PosteriorMethod):
         batch = OrNone(Whole(0, MOST_DRAWS))
         convert_fields(self, seed=_SEED, draws=DRAWS, batch=batch, max_iterations=DRAWS)
 
-    def draw(self, built: "Problem", progress: bool | None) -> tuple[Groups, Verdict]:
+    def draw(self, built: "Problem", progress: bool | None) -> "tuple[Groups, Status]":
         """Return draws of the Gaussian, weighted by importance and repaired where it is poor."""
         from .variational import run_variational
 
@@ -96,12 +102,26 @@ class NUTS(PosteriorMethod):
 
     Parameters
     ----------
-    draws, tune
-        Draws kept and tuning steps discarded, per chain.
-    chains, seed
-        Independent chains, and the seed of the sampler.
-    target_accept
+    draws : int
+        Draws kept, per chain.
+    tune : int
+        Tuning steps discarded, per chain.
+    chains : int
+        Independent chains.
+    seed : int
+        Seed of the sampler.
+    target_accept : float
         Acceptance probability that tuning aims at: raise it where transitions diverge.
+
+    Raises
+    ------
+    FitError
+        If a number is out of range.
+
+    References
+    ----------
+    .. [1] Hoffman and Gelman (2014), The No-U-Turn sampler, Journal of Machine Learning Research
+       15, 1593-1623.
 
     Examples
     --------
@@ -120,7 +140,7 @@ class NUTS(PosteriorMethod):
         sizes = {"draws": DRAWS, "tune": DRAWS, "chains": Whole(1, 1000)}
         convert_fields(self, seed=_SEED, target_accept=PROBABILITY, **sizes)
 
-    def draw(self, built: "Problem", progress: bool | None) -> tuple[Groups, Verdict]:
+    def draw(self, built: "Problem", progress: bool | None) -> "tuple[Groups, Status]":
         """Return the chains of the sampler."""
         from .sampling import run_nuts
 

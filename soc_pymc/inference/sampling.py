@@ -1,24 +1,23 @@
 """Sampling from the posterior by the No-U-Turn sampler."""
 
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor
-import xarray as xr
 
 from .._lib.progress import is_shown
 from .._lib.threads import raising_interrupt
 from .._model.interpreter import kept_variables
 from .._model.problem import Problem
-from .methods import NUTS
+from ..fits.fit import Status
+from .methods import NUTS, Groups
 
 
 def run_nuts(
     built: Problem, method: NUTS, progress: bool | None
-) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
-    """Groups for the fit's `DataTree`, and the fields of its `Status` without the seconds."""
+) -> tuple[Groups, Status]:
+    """Groups for the fit's `DataTree`, and its status."""
     with (
         built.model,
         raising_interrupt(),
@@ -38,10 +37,11 @@ def run_nuts(
             compute_convergence_checks=False,
         )
     groups = {name: tree[name].to_dataset() for name in ("posterior", "sample_stats")}
-    return groups, _sampling_verdict(groups)
+    return groups, status_of_chains(groups)
 
 
-def _sampling_verdict(groups: dict[str, xr.Dataset]) -> dict[str, Any]:
+def status_of_chains(groups: Groups) -> Status:
+    """The status of draws by their diagnostics."""
     import arviz_stats
 
     posterior = groups["posterior"]
@@ -71,4 +71,4 @@ def _sampling_verdict(groups: dict[str, xr.Dataset]) -> dict[str, Any]:
         )
     error = least_sample("mean") ** -0.5
     mc_error = error if np.isfinite(error) else None
-    return {"converged": not problems, "reason": reason, "mc_error": mc_error}
+    return Status(not problems, reason, mc_error=mc_error)

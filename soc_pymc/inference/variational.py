@@ -21,7 +21,7 @@ from .._lib.errors import FitError
 from .._lib.progress import Phase, phase
 from .._lib.psis import smoothed
 from .._model.problem import Problem
-from ..fits.fit import PARETO_K
+from ..fits.fit import PARETO_K, Status
 from .annealing import annealed
 from .density import (
     Densities,
@@ -31,12 +31,11 @@ from .density import (
     systematic,
 )
 from .fit_tree import in_chains
-from .methods import VI
+from .methods import VI, Groups
 
 _REACH = 0.5  # step in sd on either side, for the curvature of the posterior's bulk
-_WIDEST = (
-    3.0  # largest change of a width by curvature, which may be 0 or have the wrong sign
-)
+# largest change of a width by curvature, which may be 0 or have the wrong sign
+_WIDEST = 3.0
 # slopes at which the two optimisations stop
 _ROUGH = 0.1
 _FINE = 1e-3
@@ -172,7 +171,7 @@ def _improved(
             break
         best = bound
         gaussian = location, factor
-        # by Stein's identity, averages of slopes of the log ratio to the Gaussian, and of its Hessian
+        # averages of the log ratio's slopes and, by Stein's identity, of its Hessian
         slopes = gradient @ factor + noise
         bend = slopes.T @ noise / len(noise)
         value, vector = linalg.eigh(0.5 * (bend + bend.T))
@@ -204,8 +203,8 @@ class _Draws:
 
 def run_variational(
     built: Problem, method: VI, progress: bool | None
-) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
-    """Groups for the fit's `DataTree`, and the fields of its `Status` except for the seconds."""
+) -> tuple[Groups, Status]:
+    """Groups for the fit's `DataTree`, and its status."""
     rng = np.random.default_rng(method.seed)
     start = built.space.start
     with phase("fit: preparing the evidence bound", enabled=progress):
@@ -239,7 +238,7 @@ def run_variational(
         draws, words = _repaired(
             densities, weighed, max(method.draws, _FEWEST_DRAWS), rng
         )
-        numbers = chosen(draws.log_weight, method.draws, rng)
+        numbers = kept_draws(draws.log_weight, method.draws, rng)
         posterior = densities.draws(draws.points(numbers))
     weights = xr.Dataset(
         {"log_weight": (("chain", "draw"), draws.log_weight[numbers][None])}
@@ -262,8 +261,7 @@ def run_variational(
             "soc.NUTS() on the same statistics takes seconds to minutes"
         )
     converged = not problem and k <= PARETO_K
-    verdict = {"converged": converged, "reason": problem or reason}
-    return groups, {**verdict, "pareto_k": k, "ess_fraction": ess}
+    return groups, Status(converged, problem or reason, pareto_k=k, ess_fraction=ess)
 
 
 def _densities(built: Problem, rng: np.random.Generator, draws: int) -> Densities:
@@ -387,7 +385,7 @@ def _refined(draws: _Draws) -> tuple[Floats, Floats]:
     return draws.location + draws.factor @ (trust * mean), draws.factor @ root
 
 
-def chosen(
+def kept_draws(
     log_weight: Floats, number: int, rng: np.random.Generator
 ) -> NDArray[np.intp]:
     """Draws to keep: the first ones or, if weights matter, a sample by smoothed weights."""

@@ -1,17 +1,19 @@
 """A prior for each bin: by maximum likelihood, and mixtures around it by EM."""
 
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import numpy as np
 from scipy import special
 from scipy.optimize import elementwise
 
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.threads import ordered_map
-from .._model.interpreter import exact_slopes
 from .._model.mixture_cells import cell_points
 from ..families.family import Family
 from ..families.mixtures import WIDTH
 from ..families.rows import Columns, RowSums
-from .smoothing import Pair, Parts
+from .smoothing import Pair, Parts, has_log_moments
 
 # dispersions that are tried, relative to the overall level; at the first the variance is 0
 _GRID = np.array(
@@ -36,73 +38,92 @@ _GAIN = 0.002
 _MOST_CYCLES = 2000
 
 
-def maximise(family: Family, data: RowSums) -> tuple[Floats, Floats, Floats, Bools]:
-    """Both curves at the maximum, NaN without one, its log, and True where the variance is 0."""
-    rows, (level, centre) = np.flatnonzero(data.can_fit), data.level()
-    unit = float(family.unit(np.array(centre)))
+@dataclass(frozen=True, eq=False)
+class _Profile:
+    """The log marginals of rows, at the best location for each dispersion."""
+
+    data: RowSums
+    rows: Ints
+    unit: float  # of the location
+
+    def at(
+        self,
+        start: Floats,
+        dispersion: Floats,
+        steps: int,
+        part: Ints | slice = slice(None),
+    ) -> tuple[Floats, Floats, Floats]:
+        """Best location from a start, log marginal there, and its slope in the dispersion."""
+        from .._model.interpreter import exact_slopes  # which loads PyMC
+
+        rows = self.rows[part]
+        location = start
+        step = _STEP * self.unit
+        both = np.stack([dispersion, dispersion])
+        for _ in range(steps):
+            pair = np.stack([location, location + step])
+            slope, ahead = exact_slopes(self.data, pair, both, rows)[1]
+            # NaN on a flat likelihood: no step
+            with np.errstate(divide="ignore", invalid="ignore"):
+                move = np.nan_to_num(step * slope / (slope - ahead))
+            move = np.clip(move, -self.data.reach, self.data.reach)
+            location = location + move
+            if (np.abs(move) < _STOP * self.unit).all():
+                break
+        at_best = exact_slopes(self.data, location[None], dispersion[None], rows)
+        value, _, slope = at_best[:, 0]
+        return location, value, slope
+
+
+class Maxima(NamedTuple):
+    """Maxima of the bins' likelihoods; NaN in bins without one."""
+
+    location: Floats
+    dispersion: Floats
+    log_likelihood: Floats
+    at_zero: Bools  # True where the variance is 0
+
+
+def maximise(family: Family, data: RowSums) -> Maxima:
+    """Both curves of each bin by maximum likelihood."""
+    rows = np.flatnonzero(data.can_fit)
+    level, centre = data.level()
+    profile = _Profile(data, rows, float(family.unit(np.array(centre))))
     all_rows = np.arange(len(rows))
-    mean = np.full(len(rows), level)
+    location = np.full(len(rows), level)
     grid = centre + _GRID
     profiles: list[tuple[Floats, Floats, Floats]] = []
-    for dispersion in grid:
-        curve = np.full(len(rows), dispersion)
+    for point in grid:
         steps = _STEPS if profiles else _FIRST_STEPS
-        profiles.append(_profile(data, rows, mean, curve, unit, steps))
-        mean = profiles[-1][0]
-    means, values, slopes = np.swapaxes(profiles, 0, 1)
+        profiles.append(profile.at(location, np.full(len(rows), point), steps))
+        location = profiles[-1][0]
+    locations, values, slopes = np.swapaxes(profiles, 0, 1)
     best = values.argmax(axis=0)
-    mean = means[best, all_rows]
+    location = locations[best, all_rows]
     dispersion = grid[best]
     low = best - (slopes[best, all_rows] <= 0)  # otherwise the best one is at an end
     inside = np.flatnonzero((low >= 0) & (low < len(grid) - 1))
 
     def slope(dispersion: Floats, row: Ints) -> Floats:
-        mean[row], _, slopes = _profile(
-            data, rows[row], mean[row], dispersion, unit, _STEPS
-        )
+        location[row], _, slopes = profile.at(location[row], dispersion, _STEPS, row)
         return slopes
 
-    root = elementwise.find_root(
-        slope, (grid[low[inside]], grid[low[inside] + 1]), args=(inside,)
-    )
+    ends = grid[low[inside]], grid[low[inside] + 1]
+    root = elementwise.find_root(slope, ends, args=(inside,))
     dispersion[inside] = root.x
-    mean, value, _ = _profile(data, rows, mean, dispersion, unit, _LAST_STEPS)
+    location, value, _ = profile.at(location, dispersion, _LAST_STEPS)
     positive = (slopes[0] > 0) | (value - values[0] > _ROUNDING * np.abs(value))
     positive &= dispersion > centre + _LOG_SMALL
-    at_floor = means[0], np.full(len(rows), centre + _LOG_SMALL), values[0]
-    estimates = np.where(positive, (mean, dispersion, value), at_floor)
+    at_floor = locations[0], np.full(len(rows), centre + _LOG_SMALL), values[0]
+    estimates = np.where(positive, (location, dispersion, value), at_floor)
     converged = np.isfinite(estimates).all(axis=0)
     converged[inside] &= root.success | ~positive[inside]
     by_bin = np.full((3, len(data.can_fit)), np.nan)
-    at_zero = np.zeros_like(data.can_fit)
     by_bin[:, rows] = np.where(converged, estimates, np.nan)
+    at_zero = np.zeros_like(data.can_fit)
     at_zero[rows] = converged & ~positive
-    return by_bin[0], by_bin[1], by_bin[2], at_zero
-
-
-def _profile(
-    data: RowSums,
-    rows: Ints,
-    location: Floats,
-    dispersion: Floats,
-    unit: float,
-    steps: int,
-) -> tuple[Floats, Floats, Floats]:
-    """Best first curve of rows at a second one, log marginal there, and its slope in the second."""
-    step = _STEP * unit
-    for _ in range(steps):
-        pair = np.stack([location, location + step]), np.stack([dispersion, dispersion])
-        slope, ahead = exact_slopes(data, *pair, rows)[1]
-        with np.errstate(
-            divide="ignore", invalid="ignore"
-        ):  # NaN on a flat likelihood: no step
-            move = np.nan_to_num(step * slope / (slope - ahead))
-        move = np.clip(move, -data.reach, data.reach)
-        location = location + move
-        if (np.abs(move) < _STOP * unit).all():
-            break
-    value, _, slope = exact_slopes(data, location[None], dispersion[None], rows)[:, 0]
-    return location, value, slope
+    location, dispersion, value = by_bin
+    return Maxima(location, dispersion, value, at_zero)
 
 
 # --- mixtures -------------------------------------------------------------------------------------
@@ -117,9 +138,8 @@ def search(
     low, high = (
         np.searchsorted(cells["bin"][order], bins, side=s) for s in ("left", "right")
     )
-    if (
-        family.has_log_moments
-    ):  # as for the lognormal: a Gamma's lower tail may be very long
+    if has_log_moments(family):
+        # as for the lognormal: a Gamma's lower tail may be very long
         variance = np.log1p(np.exp(curves[1]))
         location = curves[0] - 0.5 * variance
         spread = np.sqrt(variance)
@@ -128,9 +148,8 @@ def search(
         location = base.centre
         spread = base.spread
     places = location[:, None] + spread[:, None] * z
-    sds = np.repeat(
-        max(WIDTH, float(z[1] - z[0]) / _FLAT) * spread[:, None], len(z), axis=1
-    )
+    width = max(WIDTH, float(z[1] - z[0]) / _FLAT)
+    sds = np.repeat(width * spread[:, None], len(z), axis=1)
     start = special.softmax(-0.5 * z**2) + _LEAST_WEIGHT / len(z)
 
     def search_bin(k: int) -> tuple[Floats, float, bool]:
@@ -143,9 +162,8 @@ def search(
         theta = family.component_parameters(centres, variance[cell, None])
         log_density = family.log_marginal(y[:, None], size[:, None], *theta)
         top = log_density.max(axis=1)
-        weight, value, ended = fixed_weights(
-            np.exp(log_density - top[:, None]), items, start
-        )
+        density = np.exp(log_density - top[:, None])
+        weight, value, ended = fixed_weights(density, items, start)
         return weight, value + float(items @ top), ended
 
     results = ordered_map(search_bin, range(len(bins)))
@@ -160,15 +178,13 @@ def fixed_weights(
 
     def step(weight: Floats) -> tuple[Floats, float]:
         mixed = density @ weight
-        return weight * (density.T @ (items / mixed)) / items.sum(), float(
-            items @ np.log(mixed)
-        )
+        updated = weight * (density.T @ (items / mixed)) / items.sum()
+        return updated, float(items @ np.log(mixed))
 
     weight = start / start.sum()
     before = -np.inf
-    for _ in range(
-        _MOST_CYCLES
-    ):  # SQUAREM: two steps of EM, and an extrapolation if it gains
+    # SQUAREM: two steps of EM, and an extrapolation if it gains
+    for _ in range(_MOST_CYCLES):
         once, value = step(weight)
         if value - before < _GAIN:
             return weight, value, True
@@ -176,12 +192,10 @@ def fixed_weights(
         change = once - weight
         bend = twice - 2.0 * once + weight
         before = value
-        length = max(
-            np.linalg.norm(change) / max(float(np.linalg.norm(bend)), 1e-300), 1.0
-        )
-        leap = np.maximum(
-            weight + 2.0 * length * change + length**2 * bend, 1e-3 * twice
-        )
+        ratio = np.linalg.norm(change) / max(float(np.linalg.norm(bend)), 1e-300)
+        length = max(ratio, 1.0)
+        leap = weight + 2.0 * length * change + length**2 * bend
+        leap = np.maximum(leap, 1e-3 * twice)
         landed, leap_value = step(leap / leap.sum())
         weight = landed if leap_value >= value_once else twice
     return weight, before, False

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import linalg, optimize, special
 from scipy.optimize import elementwise
 
@@ -13,7 +13,8 @@ from .._lib.arrays import Floats, Ints
 from .._model.monotone import project_monotone
 from .._model.splines import Axis, natural_spline, place_knots, roughness, spline_matrix
 from ..families.family import Family
-from ..families.poisson import match_gammas, moments_of_log
+from ..families.poisson import inverse_trigamma
+from ..families.scales import LOG
 
 Pair = tuple[Floats, Floats]
 # of components: weights, and means and sds of log theta, logit theta or theta, each (bins, R)
@@ -32,6 +33,23 @@ _SPLINE_RIDGE = 1e-10
 # largest logarithm of a stretch, and moves of Betas to a mean
 _LONGEST = 3.0
 _SHIFTS = 8
+
+
+def has_log_moments(family: Family) -> bool:
+    """Return True if moments of log theta can be matched, by Gammas."""
+    return family.outcome.theta is LOG
+
+
+def moments_of_log(location: Floats, dispersion: Floats) -> Pair:
+    """Return E(log theta) and Var(log theta) of Gammas with these curves."""
+    shape = np.exp(-dispersion)
+    return location + (special.psi(shape) - np.log(shape)), special.polygamma(1, shape)
+
+
+def match_gammas(mean_log: Floats, variance_log: Floats) -> Pair:
+    """Return both curves of the Gammas with these moments of log theta."""
+    shape = inverse_trigamma(variance_log)
+    return mean_log + np.log(shape) - special.psi(shape), -np.log(shape)
 
 
 def _log_precision(
@@ -159,8 +177,8 @@ def _best_multiple(
 ) -> float:
     """Smoothing parameter with the highest restricted likelihood."""
 
-    def criterion(log_multiple: Any) -> Any:
-        x = np.exp(log_multiple)[..., None] * penalty
+    def criterion(log_multiple: ArrayLike) -> Floats:
+        x = np.exp(np.asarray(log_multiple))[..., None] * penalty
         sums = least + (x / (1.0 + x)) @ squares
         return (number - 2) * np.log(sums) + np.log1p(1.0 / x).sum(axis=-1)
 

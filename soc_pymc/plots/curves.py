@@ -6,24 +6,23 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from .._lib import arguments as rules
 from .._lib.arguments import PROBABILITY, A, OrNone, Whole, shown
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, equal_parts
 from .._lib.errors import FitError
-from ..data.items import has_score
-from ..families import FAMILIES, family_of
-from ..families.outcome import Outcome
+from .._lib.reprs import counted
+from ..families import FAMILIES
 from ..families.rows import MEAN_ONLY
-from ..families.scales import LINEAR, LOG
-from ..fits.fit import FIT, Fit, outcome_roles
+from ..families.scales import LINEAR, LOG, Scale
+from ..fits.fit import FIT, Fit
+from ..posterior.averages import scorer
 from ..posterior.calibration import bands, calibration_curves, curves_of, default_scores
-from ..posterior.curves import atom_of, place_of
 from ..posterior.predictive import posterior_of
 from ..quantities.curves import SHARES, score_quantiles
 from . import style
-from .style import AX
+from .style import AX, Panels
 
 _POINTS = 40  # dots
 _END_MARGIN = (
@@ -64,10 +63,10 @@ def plot_curves(
     fit: Fit,
     prob: float = 0.9,
     simultaneous: bool = True,
-    axes: Sequence[Axes] | NDArray[Any] | None = None,
+    axes: Sequence[Axes] | Panels | None = None,
     *,
     group: object = None,
-) -> NDArray[Any]:
+) -> Panels:
     """Draw E(theta | t) over the binned data, and below it how widely theta varies given the score.
 
     The lower curve is the coefficient of variation of theta for counts, its sd for values and for
@@ -77,18 +76,27 @@ def plot_curves(
 
     Parameters
     ----------
-    fit, prob, simultaneous
-        The fit; probability of the bands at each score (dark), and whether to add those that hold
-        whole curves (light). A fit with a single draw has none.
-    axes, group
-        Two axes, of a figure with a layout such as "constrained"; None makes a figure. Label of a
-        group (of crossed groups a tuple), or up to seven in a list: a line and a pointwise band for
-        each; None draws the shared curve.
+    fit : Fit
+        The fit.
+    prob : float
+        Probability of the bands at each score (dark). A fit with a single draw has none.
+    simultaneous : bool
+        Whether to add bands that hold whole curves (light).
+    axes : Sequence[Axes] or numpy.ndarray of shape (2,), or None
+        Two axes, of a figure with a layout such as "constrained"; None makes a figure.
+    group : str, tuple, list of these or None
+        Label of a group (of crossed groups a tuple), or up to seven in a list: a line and a
+        pointwise band for each; None draws the shared curve.
 
     Returns
     -------
     numpy.ndarray
         The two axes.
+
+    Raises
+    ------
+    FitError
+        If an argument is not valid, or there are no such groups.
 
     Examples
     --------
@@ -127,7 +135,7 @@ def plot_curves(
         _shade(fit, panels, curves, prob, alpha=0.35, label=label)
         name = "estimate" if fit.one_draw else "posterior median"
         if _weighs_by_size(fit):
-            name += f", items weighted by their {outcome_of(fit).words.size}"
+            name += f", items weighted by their {fit.curves.outcome.words.size}"
         _draw_medians(panels, curves, style.CURVE, name)
         if fit.atoms:
             _atom_points(fit, panels, prob)
@@ -139,18 +147,14 @@ def plot_curves(
     return panels
 
 
-def _draw_level(
-    fit: Fit, panels: NDArray[Any], prob: float, groups: list[object]
-) -> NDArray[Any]:
+def _draw_level(fit: Fit, panels: Panels, prob: float, groups: list[object]) -> Panels:
     """Draw the distribution of theta and the posterior of its mean, for all items or by group."""
-    scale = outcome_of(fit).theta
+    scale = fit.curves.outcome.theta
     exposure = None
     if fit.prior.exposure is not None:  # the typical one
-        share, log_size = (
-            fit.data["constant_data"][name].to_numpy() for name in _SIZES
-        )
+        share, log_size = (fit.curves.bins[name].to_numpy() for name in _SIZES)
         exposure = float(np.exp((share @ log_size).mean()))
-    plot_prior(fit, default_scores(fit), exposure, ax=panels[0])
+    plot_prior(fit, default_scores(fit.curves), exposure, ax=panels[0])
     for label, color in zip(groups or [None], style.PALETTE, strict=False):
         mean = fitted_curves(fit, group=label)["mean"].to_numpy().ravel()
         density, ends = np.histogram(
@@ -175,7 +179,7 @@ def _mean_and_spread(
     """Return draws of E(theta | t), and of the sd of theta, for rates relative to E(theta | t)."""
     curves = fitted_curves(fit, score, group)
     spread = curves["variance"] ** 0.5
-    if outcome_of(fit).relative:
+    if fit.curves.outcome.relative:
         spread = spread / curves["mean"]
     return curves[["mean"]].assign(spread=spread.assign_attrs(banded="log"))
 
@@ -191,7 +195,7 @@ def _banded(
 
 
 def _shade(
-    fit: Fit, axes: NDArray[Any], curves: xr.Dataset, prob: float, simultaneous: bool = False,
+    fit: Fit, axes: Panels, curves: xr.Dataset, prob: float, simultaneous: bool = False,
     **look: Any,
 ) -> None:  # fmt: skip
     """Draw the bands of both curves, unless the fit has a single draw."""
@@ -203,16 +207,14 @@ def _shade(
             ax.fill_between(curves["score"].to_numpy(), low, high, **look)
 
 
-def _draw_medians(
-    axes: NDArray[Any], curves: xr.Dataset, color: str, name: str
-) -> None:
+def _draw_medians(axes: Panels, curves: xr.Dataset, color: str, name: str) -> None:
     for ax, (_, middle, _) in zip(axes, _banded(curves, 0.5), strict=True):
         ax.plot(
             curves["score"].to_numpy(), middle, color=color, label=name, linewidth=1.6
         )
 
 
-def _atom_points(fit: Fit, axes: NDArray[Any], prob: float) -> None:
+def _atom_points(fit: Fit, axes: Panels, prob: float) -> None:
     """Draw points with bars at scores that many items share, which are not on the curves."""
     curves = _mean_and_spread(fit, fit.atoms)
     score = curves["score"].to_numpy()
@@ -228,7 +230,7 @@ def _atom_points(fit: Fit, axes: NDArray[Any], prob: float) -> None:
 
 def _data_points(fit: Fit, ax: Axes) -> None:
     """Draw the outcomes of merged bins."""
-    outcome, (centre, estimate, error) = outcome_of(fit), _merged_outcomes(fit)
+    outcome, (centre, estimate, error) = fit.curves.outcome, _merged_outcomes(fit)
     # whiskers must stay on the axis
     rooms = estimate - outcome.theta.low, outcome.theta.high - estimate
     ends = [np.minimum(error, 0.9 * room) for room in rooms]
@@ -238,9 +240,9 @@ def _data_points(fit: Fit, ax: Axes) -> None:
     ax.errorbar(centre, estimate, yerr=ends, label=label, **_DOTS)
 
 
-def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> None:
+def _label_curves(fit: Fit, axes: Panels, score: Floats, what: str) -> None:
     top, bottom = axes
-    outcome = outcome_of(fit)
+    outcome = fit.curves.outcome
     scale = fit.axis("mean").scale
     relative = outcome.relative
     if outcome.reads_theta(*_bins_of(fit)[:3]):
@@ -254,7 +256,7 @@ def _label_curves(fit: Fit, axes: NDArray[Any], score: Floats, what: str) -> Non
     mean = f"E(theta | score)\n{_theta_words(fit)[0]}"
     style.finish(top, f"Calibration curves{what}\n{_sizes_of(fit)}", "", mean)
     spread = "sd(theta | score)" + ("\n/ E(theta | score)" if relative else "")
-    score_name = style.named("score", outcome_roles(fit.data.attrs).get("score"))
+    score_name = style.named("score", fit.curves.roles.outcomes.get("score"))
     style.finish(
         bottom, "", score_name, spread, legend=False
     )  # the upper panel has one
@@ -275,11 +277,24 @@ def plot_prior(
 
     Parameters
     ----------
-    fit, score
-        The fit, and up to seven scores; None takes those below which 5, 25, 50, 75 and 95% lie.
-    exposure, ax
-        Exposure (noise sd) of the prior of a fit with a term in it, else None. Axes to draw in;
-        None makes a figure.
+    fit : Fit
+        The fit.
+    score : array_like, shape (k,), or None
+        Up to seven scores; None takes those below which 5, 25, 50, 75 and 95% lie.
+    exposure : float or None
+        Exposure (noise sd) of the prior of a fit with a term in it.
+    ax : Axes or None
+        Axes to draw in; None makes a figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    FitError
+        If an argument is not valid, or the fit has no term in exposure.
 
     Examples
     --------
@@ -298,76 +313,87 @@ def plot_prior(
             f"exposure={shown(exposure)}: give one for a fit with a term in exposure (noise sd), "
             "and for no other"
         )
-    scores = (
-        score_quantiles(fit, SHARES)
-        if score is None
-        else rules.numbers_of(score, "score")
-    )
-    scores = np.atleast_1d(scores)
-    if scores.ndim != 1 or not 0 < len(scores) <= len(style.PALETTE):
-        raise FitError(f"score={shown(score)} must be 1 to {len(style.PALETTE)} scores")
+    scores = _few_scores(fit, score)
     calibration_curves(fit, scores, exposure=exposure)  # refuses scores without a place
-    outcome = outcome_of(fit)
+    outcome = fit.curves.outcome
+    scale = outcome.theta
     columns = {"score": scores}
+    where = ""
     if exposure is not None:
         columns[outcome.size] = np.full(len(scores), exposure)
-    rows = posterior_of(fit).scorer(tuple(_LEVELS), "all")(columns)
-    quantiles = rows[3 : 3 + len(_LEVELS)]  # a share of zeros follows them
-    scale = outcome.theta
+        where = f" and {outcome.words.size} {style.plain(exposure)}"
+    means, _, _, *quantiles = scorer(posterior_of(fit), tuple(_LEVELS), "all")(columns)
+    by_score = np.transpose(quantiles[: len(_LEVELS)])  # a share of zeros follows them
+    densities = [_density(theta, scale) for theta in by_score]
     ax = style.panels(ax, (7, 4.5))[0]
-    lines = []
-    for t, mean, theta, color in zip(
-        scores, rows[0], quantiles.T, style.PALETTE, strict=False
+    scored = fit.curves.roles.has_score
+    for t, mean, (theta, density, spike), color in zip(
+        scores, means, densities, style.PALETTE, strict=False
     ):
-        # equal quantiles are a spike at 0, and have no density
-        rises = np.diff(theta) > 0
-        position = scale.position(np.where(scale.holds(theta), theta, np.nan))
-        density = np.diff(_LEVELS)[rises] / np.diff(position)[rises]
-        middle = (0.5 * (theta[1:] + theta[:-1]))[rises]
-        spike = 0.0 if rises.all() else float(_LEVELS[1:][~rises].max())
-        name = f"score {t:.4g}" if has_score(fit.data.attrs) else "all items"
-        label = name + (f" ({spike:.0%} at 0)" if spike else "")
-        ax.plot(middle, density, color=color, label=label, linewidth=1.6)
+        label = f"score {t:.4g}" if scored else "all items"
+        label += f" ({spike:.0%} at 0)" if spike else ""
+        ax.plot(theta, density, color=color, label=label, linewidth=1.6)
         ax.plot(mean, 0.0, "o", color=color, markersize=5, clip_on=False, zorder=3)
-        lines.append((middle, density))
-    highest = max(float(np.nanmax(density)) for _, density in lines)
-    drawn = np.concatenate(
-        [theta[density > _REACH * highest] for theta, density in lines]
-    )
-    low = float(drawn.min())
-    high = float(drawn.max())
+    highest = max(float(np.nanmax(density)) for _, density, _ in densities)
+    drawn = [theta[density > _REACH * highest] for theta, density, _ in densities]
+    low = min(float(theta.min()) for theta in drawn if len(theta))
+    high = max(float(theta.max()) for theta in drawn if len(theta))
     style.scaled_axis(ax.xaxis, scale.name, low, high)
     ax.set(xlim=(low, high), ylim=(0.0, 1.05 * highest))
-    where = (
-        "" if exposure is None else f" and {outcome.words.size} {style.plain(exposure)}"
-    )
-    what = (
-        "Theta given the score" if has_score(fit.data.attrs) else "Theta of all items"
-    )
+    what = "Theta given the score" if scored else "Theta of all items"
+    unit = "density" if scale is LINEAR else f"density of the {scale.name} of theta"
     title = f"{what}{where}\n{_sizes_of(fit)}"
-    density = "density" if scale is LINEAR else f"density of the {scale.name} of theta"
-    style.finish(ax, title, f"theta, {_theta_words(fit)[0]}", density)
+    style.finish(ax, title, f"theta, {_theta_words(fit)[0]}", unit)
     return ax
+
+
+def _few_scores(fit: Fit, score: ArrayLike | None) -> Floats:
+    """Return the user's scores, as many as there are colours, or some of the fit's."""
+    if score is None:
+        return score_quantiles(fit.curves, SHARES)
+    scores = np.atleast_1d(rules.numbers_of(score, "score"))
+    if scores.ndim != 1 or not 0 < len(scores) <= len(style.PALETTE):
+        raise FitError(f"score={shown(score)} must be 1 to {len(style.PALETTE)} scores")
+    return scores
+
+
+def _density(theta: Floats, scale: Scale) -> tuple[Floats, Floats, float]:
+    """Return values of theta, their density and the share at 0, from quantiles at `_LEVELS`."""
+    rises = np.diff(theta) > 0  # equal quantiles are a spike at 0, and have no density
+    position = scale.position(np.where(scale.holds(theta), theta, np.nan))
+    density = np.diff(_LEVELS)[rises] / np.diff(position)[rises]
+    middle = (0.5 * (theta[1:] + theta[:-1]))[rises]
+    spike = 0.0 if rises.all() else float(_LEVELS[1:][~rises].max())
+    return middle, density, spike
 
 
 def plot_prior_predictive(
     result: xr.DataTree,
     lines: int = 40,
-    axes: Sequence[Axes] | NDArray[Any] | None = None,
-) -> NDArray[Any]:
+    axes: Sequence[Axes] | Panels | None = None,
+) -> Panels:
     """Draw E(theta | t) (left) and the distribution of the items' outcomes (right) under a prior.
 
     A thin line is a draw from the prior, the thick line the median, the band the central 90%.
 
     Parameters
     ----------
-    result, lines, axes
-        From `soc.prior_predictive`; number of thin lines; and two axes, None makes a figure.
+    result : xarray.DataTree
+        From `soc.prior_predictive`.
+    lines : int
+        Number of thin lines.
+    axes : Sequence[Axes] or numpy.ndarray of shape (2,), or None
+        Two axes; None makes a figure.
 
     Returns
     -------
     numpy.ndarray
         The two axes.
+
+    Raises
+    ------
+    FitError
+        If `result` is something else, or there are not two axes.
 
     Examples
     --------
@@ -407,7 +433,7 @@ def plot_prior_predictive(
         panels[1].set_xscale("symlog", linthresh=_FEW)
         panels[1].set_xlim(0.0, None)
     words = f"{outcome.words.outcome} of an item"
-    items = style.number_of(drawn.sizes["item"], "item")
+    items = counted(drawn.sizes["item"], "item")
     style.finish(panels[1], f"Outcomes of {items}", words, "share of items at or below")
     return panels
 
@@ -437,14 +463,9 @@ def _draw_lines(
     ax.plot(*median, color=style.CURVE, linewidth=2.6, label="median")
 
 
-def outcome_of(fit: Fit) -> Outcome:
-    """Return the fit's kind of outcome."""
-    return family_of(fit.prior).outcome
-
-
 def _weighs_by_size(fit: Fit) -> bool:
     """Return whether curves and dots weigh items by sizes that add up, as theta depends on them."""
-    return fit.prior.exposure is not None and outcome_of(fit).sizes_add
+    return fit.prior.exposure is not None and fit.curves.outcome.sizes_add
 
 
 def fitted_curves(
@@ -454,15 +475,15 @@ def fitted_curves(
     if fit.mean_only:
         raise FitError(f"the curve of the variance cannot be drawn: {MEAN_ONLY}")
     if group is None and _weighs_by_size(fit):
-        scores = default_scores(fit) if score is None else np.array(score)
-        return curves_of(fit, scores, by_size=True)
+        scores = default_scores(fit.curves) if score is None else np.array(score)
+        return curves_of(posterior_of(fit), {"score": scores}, by_size=True)
     return calibration_curves(fit, score, group)
 
 
 def _bins_of(fit: Fit) -> tuple[Floats, ...]:
     """Return score, outcome, size and number of items of every bin, by score."""
-    bins = fit.data["constant_data"]
-    outcome = outcome_of(fit)
+    bins = fit.curves.bins
+    outcome = fit.curves.outcome
     order = np.argsort(bins["score"].to_numpy())
     observed = fit.data["observed_data"][outcome.observed]
     score, size, items = (bins[name] for name in ("score", outcome.size, "n_items"))
@@ -474,26 +495,22 @@ def _bins_of(fit: Fit) -> tuple[Floats, ...]:
 def _merged_outcomes(fit: Fit) -> tuple[Floats, Floats, Floats]:
     """Return score, estimate of theta and its error of noise alone, of bins merged evenly."""
     score, y, size, items = _bins_of(fit)
-    middle = np.cumsum(items) - 0.5 * items
-    atom = atom_of(fit, score)
-    group = np.where(
-        atom > 0, -atom, np.floor(middle / items.sum() * _POINTS).astype(int)
-    )
-    _, group = np.unique(group, return_inverse=True)
-    position = np.bincount(group, items * place_of(fit, "mean", score)) / np.bincount(
-        group, items
-    )
-    estimate, error = outcome_of(fit).pooled_estimates(y, size, items, group)
+    atom = fit.curves.atom(score)
+    part = np.where(atom > 0, -atom, equal_parts(score, _POINTS, items))
+    _, group = np.unique(part, return_inverse=True)
+    weighted = items * fit.curves.position("mean", score)
+    position = np.bincount(group, weighted) / np.bincount(group, items)
+    estimate, error = fit.curves.outcome.pooled_estimates(y, size, items, group)
     merged = fit.axis("mean").inverse(position)
     merged[group[atom > 0]] = score[atom > 0]
-    inside = np.isfinite(estimate) & outcome_of(fit).theta.holds(estimate)
+    inside = np.isfinite(estimate) & fit.curves.outcome.theta.holds(estimate)
     return _drawn_at(fit, merged[inside]), estimate[inside], error[inside]
 
 
 def _drawn_at(fit: Fit, score: Floats) -> Floats:
     """Return where to draw scores; the ends of the axis, such as 0 and 1, lie outside the bins."""
     axis = fit.axis("mean")
-    bin_scores = fit.data["constant_data"]["score"].to_numpy()
+    bin_scores = fit.curves.bins["score"].to_numpy()
     if axis.local.holds(score).all():
         return score
     position = axis(bin_scores[axis.local.holds(bin_scores)])
@@ -505,8 +522,8 @@ def _drawn_at(fit: Fit, score: Floats) -> Floats:
 
 def _theta_words(fit: Fit) -> tuple[str, str]:
     """Return the unit of theta and its estimate from outcomes alone, in the user's words."""
-    outcome = outcome_of(fit)
-    roles = outcome_roles(fit.data.attrs)
+    outcome = fit.curves.outcome
+    roles = fit.curves.roles.outcomes
     columns = {role: roles.get(role, role) for role in (outcome.observed, outcome.size)}
     name, size = (
         "" if name == role else style.escaped(name, 24)
@@ -525,9 +542,7 @@ def _theta_words(fit: Fit) -> tuple[str, str]:
 
 def _sizes_of(fit: Fit) -> str:
     """Return numbers of items, bins and groups, for titles."""
-    bins = fit.data["constant_data"]
-    number = style.number_of(bins.sizes["bin"], "bin")
+    bins = fit.curves.bins
+    number = counted(bins.sizes["bin"], "bin")
     text = f"n = {int(bins['n_items'].sum()):,} items in {number}"
-    return text + (
-        f" and {style.number_of(len(fit.groups), 'group')}" if fit.groups else ""
-    )
+    return text + (f" and {counted(len(fit.groups), 'group')}" if fit.groups else "")

@@ -15,6 +15,7 @@ from scipy import stats
 from .._lib.arguments import PROBABILITY, A, OrNone, Whole, numbers_of, shown
 from .._lib.arrays import Bools, Floats
 from .._lib.errors import ItemsError
+from .._lib.reprs import counted
 from ..data.items import BinomialItems
 from ..data.sources import open_table
 from ..data.summaries import summarize
@@ -65,12 +66,29 @@ def plot_shrinkage(
 
     Parameters
     ----------
-    table, score
-        What `soc.item_posteriors` returned, and the column of the scores, which colour the points.
-    count, exposure, value, noise_sd, successes, trials
-        Columns of the outcomes and their sizes: one of the three pairs.
-    ax
+    table : table
+        What `soc.item_posteriors` returned.
+    score : str
+        Column of the scores, which colour the points.
+    count : str or None
+        Column of counts, with `exposure`.
+    exposure : str or None
+        Column of exposures.
+    value : str or None
+        Column of values, with `noise_sd`.
+    noise_sd : str or None
+        Column of noise sds.
+    successes : str or None
+        Column of successes, with `trials`.
+    trials : str or None
+        Column of trials.
+    ax : Axes or None
         Axes to draw in; None makes a figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
 
     Raises
     ------
@@ -102,37 +120,33 @@ def plot_shrinkage(
         raise ItemsError(
             f"no item has a positive {sizes!r} and theta_mean: nothing to draw"
         )
-    number = min(len(usable), _ITEMS)
-    drawn = np.random.default_rng(0).permutation(usable)[:number]
-    t = t[drawn]
-    rate = rate[drawn]
-    size = size[drawn]
-    theta = theta[drawn]
-    high = max(float(theta.max()), float(rate.max()))
-    rates = outcome.positive and high < 0.5 * outcome.theta.high  # and shares are small
-    on_axis = rate > (0.0 if rates else -np.inf)
-    ends = min(float(rate[on_axis].min(initial=high)), float(theta.min())), high
-    ax = style.panels(ax, (7.5, 6))[0]
+    drawn = np.random.default_rng(0).permutation(usable)[:_ITEMS]
     power = 1.0 if outcome.sizes_add else -1.0
-    _points(ax, rate, theta, t, size**power, score, rates)
-    ax.plot(ends, ends, color=style.REFERENCE, linewidth=1, linestyle="--", zorder=1)
-    order = np.flatnonzero(on_axis)[np.argsort(rate[on_axis])]
-    pulled = order[:: max(1, len(order) // _LINES)]
-    ax.vlines(rate[pulled], rate[pulled], theta[pulled], **_PULL)
+    arrays = {"t": t, "rate": rate, "size": size, "theta": theta}
+    items = pd.DataFrame({name: x[drawn] for name, x in arrays.items()})
+    items["size"] **= power
+    high = float(items[["theta", "rate"]].to_numpy().max())
+    rates = outcome.positive and high < 0.5 * outcome.theta.high  # and shares are small
+    on_axis = items[items["rate"] > (0.0 if rates else -np.inf)].sort_values("rate")
+    low = min([float(items["theta"].min()), *on_axis["rate"].head(1)])
+    ax = style.panels(ax, (7.5, 6))[0]
+    _points(ax, items, score, rates)
+    ax.plot((low, high), (low, high), "--", color=style.REFERENCE, lw=1, zorder=1)
+    pulled = on_axis[:: max(1, len(on_axis) // _LINES)]
+    ax.vlines(pulled["rate"], pulled["rate"], pulled["theta"], **_PULL)
     if rates:
-        _log_axes(ax, not on_axis.all(), ends, theta)
-    _size_legend(ax, size**power, style.named(outcome.words.size, sizes), power)
+        _log_axes(ax, len(on_axis) < len(items), (low, high), items["theta"].to_numpy())
+    word = style.named(outcome.words.size, sizes)
+    _size_legend(ax, items["size"].to_numpy(), word, power)
     name = style.escaped(observed, 20)
     unit = style.escaped(sizes, 20)
-    across = f"{outcome.words.estimate}: {name}" + (
-        "" if outcome.direct else f" / {unit}"
-    )
+    across = f"{outcome.words.estimate}: {name}"
+    across += "" if outcome.direct else f" / {unit}"
     events = outcome.words.events if outcome.direct else name
     up = f"posterior mean of theta, {outcome.words.unit.format(outcome=events, size=unit)}"
-    shown_items = f"{number:,}" + (
-        f" of {len(usable):,}" if number < len(usable) else ""
-    )
-    style.finish(ax, f"Shrinkage (n = {shown_items} items)", across, up, legend=False)
+    number = f"{len(items):,}"
+    number += f" of {len(usable):,}" if len(items) < len(usable) else ""
+    style.finish(ax, f"Shrinkage (n = {number} items)", across, up, legend=False)
     return ax
 
 
@@ -165,25 +179,17 @@ def _numbers(table: Any, names: list[str]) -> list[Floats]:
         ) from None
 
 
-def _points(
-    ax: Axes,
-    rate: Floats,
-    theta: Floats,
-    t: Floats,
-    size: Floats,
-    score: str,
-    rates: bool,
-) -> None:
+def _points(ax: Axes, items: pd.DataFrame, score: str, rates: bool) -> None:
     """Draw items coloured by the score, with areas that grow with their size."""
-    low, high = (float(q) for q in np.quantile(t, [0.01, 0.99]))
+    low, high = map(float, np.quantile(items["t"], [0.01, 0.99]))
     logarithmic = rates and 0 < low < high
     norm = colors.LogNorm(low, high) if logarithmic else colors.Normalize(low, high)
     # items of a large size are few and drawn last, on top
-    order = np.argsort(size, kind="stable")
-    areas = _areas(size[order], size)
-    points = ax.scatter(
-        rate[order], theta[order], s=areas, c=t[order], norm=norm, **_LOOK
-    )
+    items = items.sort_values("size", kind="stable")
+    look: dict[str, Any] = {"c": items["t"], "norm": norm, **_LOOK}
+    size = items["size"].to_numpy()
+    areas = _areas(size, size)
+    points = ax.scatter(items["rate"], items["theta"], s=areas, **look)
     bar = ax.figure.colorbar(
         points, ax=ax, label=style.named("score", score), shrink=0.7
     )
@@ -226,16 +232,29 @@ class CalibrationDisplay:
 
     Attributes
     ----------
-    score, mean, lower, upper
-        200 predicted probabilities, E(y | score), and the band that holds the whole curve with
-        probability `prob`.
-    bins
+    score : numpy.ndarray, shape (200,)
+        Predicted probabilities.
+    mean : numpy.ndarray, shape (200,)
+        E(y | score) there.
+    lower : numpy.ndarray, shape (200,)
+        Lower end of the band that holds the whole curve with probability `prob`.
+    upper : numpy.ndarray, shape (200,)
+        Its upper end.
+    bins : pandas.DataFrame
         Mean prediction ``p`` of each bin, its items ``n``, ``share`` of 1s, and its interval from
         ``low`` to ``high``.
-    prob, fit, name
-        Probability of the band and the intervals, the fit behind the curve, and its name.
-    ax_, figure_, line_
-        Axes, figure and curve, once drawn.
+    prob : float
+        Probability of the band and the intervals.
+    fit : Fit
+        The fit behind the curve.
+    name : str or None
+        The name of the curve.
+    ax_ : Axes or None
+        Axes, once drawn.
+    figure_ : Figure or None
+        Figure, once drawn.
+    line_ : Line2D or None
+        Curve, once drawn.
 
     Examples
     --------
@@ -259,7 +278,7 @@ class CalibrationDisplay:
 
     def __repr__(self) -> str:
         name = "" if self.name is None else f" {self.name!r}"
-        items = f"{self.bins['n'].sum():,} items in {style.number_of(len(self.bins), 'bin')}"
+        items = f"{self.bins['n'].sum():,} items in {counted(len(self.bins), 'bin')}"
         return f"<CalibrationDisplay{name}: {items}, {self.prob:.0%} band>"
 
     @classmethod
@@ -322,19 +341,28 @@ def plot_calibration(
 
     Parameters
     ----------
-    y, p, pos_label
-        Labels of two classes, predicted probabilities of the positive class, each of shape (n,),
-        and its label, None being 1. Predictions of exactly 0 or 1 are not part of the curve.
-    n_bins, prob, prior
-        Number of bins of equally many items; probability of their intervals and of the band of the
-        whole curve; and prior, None is ``soc.Beta()``.
-    name, ax
-        Name of the curve in the legend; and axes to draw in, where each further curve has another
-        colour; None makes a figure.
+    y : array_like, shape (n,)
+        Labels of two classes.
+    p : array_like, shape (n,)
+        Predicted probabilities of the positive class. Predictions of exactly 0 or 1 are not part of
+        the curve.
+    n_bins : int
+        Number of bins of equally many items.
+    pos_label : object
+        Label of the positive class; None is 1.
+    prob : float
+        Probability of the intervals of bins and of the band of the whole curve.
+    prior : Beta or None
+        Prior of the calibrated probability; None is ``soc.Beta()``.
+    name : str or None
+        Name of the curve in the legend.
+    ax : Axes or None
+        Axes to draw in, where each further curve has another colour; None makes a figure.
 
     Returns
     -------
     CalibrationDisplay
+        The curve with its band, as data and as a picture.
 
     Raises
     ------

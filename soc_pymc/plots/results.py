@@ -8,17 +8,16 @@ import pandas as pd
 from matplotlib import colors
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from numpy.typing import NDArray
 from scipy import stats
 
 from .._lib.arguments import A, OrNone, Real, Whole, shown
 from .._lib.errors import FitError
-from .._lib.reprs import number
+from .._lib.reprs import counted, number
 from ..checks._check import CheckResult
 from ..checks.findings import Result, p_value, worst_first
 from ..families.scales import LOG
 from . import style
-from .style import AX
+from .style import AX, Panels
 
 _PROB = 0.95  # probability of bands that chance alone fills
 # of panels in a figure, and of bars in a histogram
@@ -36,7 +35,7 @@ _NUMBERS = ("value", "low", "high")
 
 def plot_pit(
     result: CheckResult, by: str | None = None, ax: Axes | None = None
-) -> NDArray[Any]:
+) -> Panels:
     """Draw the PIT of outcomes against the uniform distribution that a right model gives them.
 
     By slice it is the ECDF of the PIT minus the uniform cdf, with its 95% band. A curve above 0 at
@@ -45,17 +44,28 @@ def plot_pit(
 
     Parameters
     ----------
-    result, by
-        What `soc.check` returned. None draws every slice, the name of a column, such as
-        ``"exposure"``, its slices, and ``"score"`` histograms in 20 bins of the score (Sections 5.1
-        to 5.3 of Muralidharan and Najmi).
-    ax
+    result : CheckResult
+        What `soc.check` returned.
+    by : str or None
+        Slices to draw: those of a column, such as ``"exposure"``, or all for None; ``"score"``
+        draws histograms in 20 bins of the score (Sections 5.1 to 5.3 of Muralidharan and Najmi).
+    ax : Axes or None
         Axes to draw histograms in, or the first slice alone; None makes a figure of all slices.
 
     Returns
     -------
     numpy.ndarray
         The axes, one for each slice shown.
+
+    Raises
+    ------
+    FitError
+        If `result` is something else, or no slice is by that column.
+
+    References
+    ----------
+    .. [1] Czado, Gneiting and Held (2009), Predictive model assessment for count data, Biometrics
+       65, 1254-1261.
 
     Examples
     --------
@@ -172,7 +182,7 @@ def _histograms(result: CheckResult, ax: Axes) -> None:
     if style.is_rate(score):
         style.plain_ticks(bar.ax.yaxis, *ends)
     ax.set(xlim=(0, 1), ylim=(0, None))
-    title = f"{int(n.sum()):,} items in {style.number_of(len(n), 'bin')} of the score"
+    title = f"{int(n.sum()):,} items in {counted(len(n), 'bin')} of the score"
     style.finish(ax, title, "PIT", "density")
 
 
@@ -180,26 +190,33 @@ def plot_intervals(
     table: pd.DataFrame | Result,
     rows: int = 30,
     reference: float | None = None,
-    axes: Axes | Sequence[Axes] | NDArray[Any] | None = None,
-) -> NDArray[Any]:
+    axes: Axes | Sequence[Axes] | Panels | None = None,
+) -> Panels:
     """Draw the values of a table with their intervals: a panel by ``what``, a row by ``where``.
 
     A dot is the value, a line its interval, a colour the verdict: blue ok, orange warn, red fail.
 
     Parameters
     ----------
-    table, rows
+    table : Result or pandas.DataFrame
         A result of a check or of `soc.quantities`, or any table with columns ``where`` and
-        ``value``, and perhaps ``low``, ``high``, ``what``, ``verdict`` and ``p``. And the most rows
-        of a panel: of more, those with the worst verdict and then the least ``p``.
-    reference, axes
-        Where to draw an upright line, such as 0 for no difference; and axes, one for each panel, or
-        None for a figure.
+        ``value``, and perhaps ``low``, ``high``, ``what``, ``verdict`` and ``p``.
+    rows : int
+        Most rows of a panel: of more, those with the worst verdict and then the least ``p``.
+    reference : float or None
+        Where to draw an upright line, such as 0 for no difference.
+    axes : Axes, Sequence[Axes] or numpy.ndarray of shape (panels,), or None
+        Axes, one for each panel; None makes a figure.
 
     Returns
     -------
     numpy.ndarray
         The axes, one for each panel.
+
+    Raises
+    ------
+    FitError
+        If the table lacks columns or known values, or an argument is not valid.
 
     Examples
     --------

@@ -3,13 +3,14 @@
 import base64
 import io
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib import ticker
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis, XAxis, YAxis
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
@@ -43,16 +44,18 @@ _DIGITS = {0.8: (1.0, 1.5, 2.0, 3.0, 5.0, 7.0), 2.0: (1.0, 2.0, 5.0), 3.5: (1.0,
 _DPI = 160
 _WIDE = 5.6
 
+type Panels = NDArray[np.object_]  # axes
+
 AX = A(Axes | None, "matplotlib axes to draw in, or None", FitError)
 
 
 def panels(
-    axes: Any,
+    axes: Axes | Sequence[Axes] | Panels | None,
     size: tuple[float, float],
     rows: int = 1,
     columns: int = 1,
-    **options: Any,
-) -> NDArray[Any]:
+    **options: object,
+) -> Panels:
     """Return the user's axes, or those of a new figure of this size in inches, in one row."""
     if axes is None:
         _, axes = plt.subplots(
@@ -97,7 +100,7 @@ def finish(
         ax.spines[side].set_visible(False)
 
 
-def scaled_axis(axis: Any, scale: str, low: float, high: float) -> None:
+def scaled_axis(axis: XAxis | YAxis, scale: str, low: float, high: float) -> None:
     """Make an axis (``ax.xaxis``) logarithmic or logit by the name of its scale, or leave it."""
     if scale not in (LOG.name, LOGIT.name):
         return
@@ -111,7 +114,7 @@ def scaled_axis(axis: Any, scale: str, low: float, high: float) -> None:
         axis.set_minor_locator(ticker.NullLocator())
 
 
-def plain_ticks(axis: Any, low: float, high: float) -> None:
+def plain_ticks(axis: Axis, low: float, high: float) -> None:
     """Label a logarithmic axis, such as that of a colour bar, with plain numbers."""
     decades = np.log10(high / low)
     if decades < 0.5:
@@ -132,14 +135,14 @@ def is_rate(value: ArrayLike) -> bool:
     )
 
 
-def plain(value: float, _: Any = None) -> str:
+def plain(value: float, _: object = None) -> str:
     """Format a number as a short decimal, or as a power of ten where that would be long."""
     if value == 0 or 1e-4 <= abs(value) < 1e5:
         return f"{value:,.10g}"
     return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
 
 
-def escaped(name: Any, most: int = 40) -> str:
+def escaped(name: object, most: int = 40) -> str:
     """Return a user's name as plain text on one line: nothing in it is read as mathematics."""
     words = " ".join(str(name).split())
     words = words if len(words) <= most else f"{words[: most - 1]}…"
@@ -151,22 +154,17 @@ def escaped(name: Any, most: int = 40) -> str:
     )  # legends leave out such labels
 
 
-def named(what: str, name: Any) -> str:
+def named(what: str, name: object) -> str:
     """Return the role of a column, with its name where the two differ: "score (ctr)"."""
     return what if name is None or name == what else f"{what} ({escaped(name)})"
 
 
-def number_of(n: int, what: str) -> str:
-    """Return a number with its noun: "1 bin", "1,000 bins"."""
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
-
-
 def picture_of(
-    plot: Callable[..., Any],
-    *arguments: Any,
+    plot: Callable[..., object],
+    *arguments: object,
     height: float,
-    panels: Any = None,
-    **options: Any,
+    panels: Sequence[float] | None = None,
+    **options: object,
 ) -> dict[str, Any]:
     """Return an image by a function of `soc.plots`: its data URL, and its size in pixels."""
     with plt.style.context("default"), warnings.catch_warnings():

@@ -1,40 +1,33 @@
 """Draws of E(theta | t) and Var(theta | t) with bands, scores of bins, and draws from a prior."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from .._lib import arguments
 from .._lib.arguments import DRAWS, PROBABILITY, SEED, A, numbers_of, shown, switch
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsWarning, warn_user
 from .._lib.threads import one_blas_thread
-from ..data.items import CROSS, MARK, column_of, label_of, roles_of
+from ..data.items import label_of
+from ..data.roles import CROSS, MARK
 from ..data.statistics import STATISTICS, Statistics
 from ..families import family_of, family_of_kind
 from ..families.priors import Prior
 from ..families.scales import LINEAR, LOG, LOGIT, SCALES
-from ..fits.fit import FIT, Fit, Status
-from ..inference.methods import VI
-from .curves import (
-    P_ZERO,
-    atom_of,
-    average_curves,
-    moment_variables,
-    place_of,
-    warn_of_extrapolation,
-)
-from .item_columns import Columns, check_groups
-from .predictive import posterior_of
+from ..fits.curves import Curves
+from ..fits.fit import Fit
+from .bins import bin_scores_of
+from .extrapolation import warn_of_extrapolation
+from .item_columns import Columns
+from .predictive import Posterior, posterior_of, posterior_under
+from .weights import P_ZERO, moment_variables
 
 _POINTS = 200
 _LABEL = str | int | np.integer | np.bool_ | None
 _POSITIVE = ("variance", "shape", "rate", "a", "b")  # banded on the log scale
-_LEAST = 1e-12  # a variance below this share of the square is rounding
 
 
 @one_blas_thread
@@ -48,14 +41,16 @@ def calibration_curves(
 
     Parameters
     ----------
-    fit, score
-        The fit, and scores, shape (n,); None takes 200 points between the outer bins, or between
-        the scores of a single bin. Beyond the data curves are straight lines on their axis.
-    group
-        The label of a group, or of crossed groups a level of each, ``("FR", None)``; None gives the
+    fit : Fit
+        The fit.
+    score : array_like, shape (n,), or None
+        Scores; None takes 200 points between the outer bins, or between the scores of a single bin.
+        Beyond the data curves are straight lines on their axis.
+    group : str, tuple or None
+        Group of the curves, of crossed groups a level of each, ``("FR", None)``; None gives the
         shared curves. A new group deviates from them by draws from the prior.
-    exposure
-        For a fit with a term in exposure (or noise sd): a number > 0, or one for each score; None
+    exposure : float, array_like of shape (n,), or None
+        Exposure (noise sd, trials) of the curves, above 0, for a fit with a term in it; None
         averages over those of items with similar scores.
 
     Returns
@@ -75,6 +70,11 @@ def calibration_curves(
     ItemsWarning
         If the fit never saw the group, or scores are outside its range by more than a tenth of it.
 
+    References
+    ----------
+    .. [1] Muralidharan and Najmi (2015), Second order calibration: a simple way to get
+       approximate posteriors.
+
     Examples
     --------
     >>> import soc_pymc as soc
@@ -82,54 +82,50 @@ def calibration_curves(
     >>> dict(curves["mean"].sizes)
     {'chain': 4, 'draw': 250, 'score': 2}
     """
-    FIT(fit, "fit")
-    scores = default_scores(fit) if score is None else numbers_of(score, "score")
+    posterior = posterior_of(fit)
+    curves = posterior.curves
+    scores = default_scores(curves) if score is None else numbers_of(score, "score")
     if scores.ndim != 1 or not len(scores) or not np.isfinite(scores).all():
         raise FitError(f"score must be a vector of finite numbers, not {shown(score)}")
-    label = _label(fit, group)
-    sizes = _sizes(fit, exposure, len(scores))
+    label = _label(curves, group)
+    sizes = _sizes(curves, exposure, len(scores))
     labels = None if label is None else np.full(len(scores), label, dtype=object)
-    warn_of_extrapolation(fit, scores, "scores are")
-    return curves_of(fit, scores, labels, sizes)
+    warn_of_extrapolation(curves, scores, "scores are")
+    columns = {"score": scores, "group": labels, curves.outcome.size: sizes}
+    known = {role: values for role, values in columns.items() if values is not None}
+    return curves_of(posterior, known)
+
+
+def curve_variables(
+    posterior: Posterior, columns: Columns, by_size: bool = False
+) -> dict[str, Floats]:
+    """Draws (draws, n) of curves at scores and groups; without sizes, averaged over items'."""
+    if posterior.prior.exposure is None or posterior.outcome.size in columns:
+        return posterior.curve_variables(columns)
+    return _over_sizes(posterior, columns, by_size)
 
 
 def curves_of(
-    fit: Fit,
-    scores: Floats,
-    labels: NDArray[np.object_] | None = None,
-    sizes: Floats | None = None,
-    by_size: bool = False,
+    posterior: Posterior, columns: Columns, by_size: bool = False
 ) -> xr.Dataset:
-    """`calibration_curves` for checked scores, groups and sizes, by default averaged over items."""
-    posterior = posterior_of(fit)
-    if sizes is None and fit.prior.exposure is not None:
-        variables = _over_sizes(fit, scores, labels, by_size)
-    else:
-        variables = posterior.curves(scores, labels, sizes)
-    scales = dict.fromkeys(_POSITIVE, LOG) | {
-        "mean": posterior.outcome.theta,
-        P_ZERO: LOGIT,
-    }
-    coords = {name: fit.data["posterior"][name] for name in ("chain", "draw")} | {
-        "score": scores
-    }
-    shape = [len(coord) for coord in coords.values()]
-    curves = {
-        name: (
-            list(coords),
-            values.reshape(shape),
-            {"banded": scales.get(name, LINEAR).name},
-        )
-        for name, values in variables.items()
-    }
-    return xr.Dataset(curves, coords)
+    """`calibration_curves` of `curve_variables`."""
+    curves = posterior.curves
+    coords = {name: curves.posterior[name] for name in ("chain", "draw")}
+    dims = [*coords, "score"]
+    scales = dict.fromkeys(_POSITIVE, LOG)
+    scales |= {"mean": posterior.outcome.theta, P_ZERO: LOGIT}
+    variables = {}
+    for name, draws in curve_variables(posterior, columns, by_size).items():
+        values = draws.reshape(*curves.shape, -1)
+        variables[name] = dims, values, {"banded": scales.get(name, LINEAR).name}
+    return xr.Dataset(variables, {**coords, "score": columns["score"]})
 
 
-def _label(fit: Fit, group: object) -> str | None:
+def _label(curves: Curves, group: object) -> str | None:
     """The checked label of a group."""
     if group is None:
         return None
-    if not fit.groups:
+    if not curves.groups:
         raise FitError(f"the fit has no groups: leave out group={shown(group)}")
     if not all(
         isinstance(g, _LABEL) for g in (group if isinstance(group, tuple) else (group,))
@@ -138,10 +134,10 @@ def _label(fit: Fit, group: object) -> str | None:
             f"group={shown(group)} must be the label of one group, as str or int"
         )
     label = label_of(group)
-    groupings = fit.groupings
+    groupings = curves.groupings
     levels = [label] if len(groupings) == 1 else label.split(CROSS)
     if len(levels) != len(groupings):
-        rule = f"one level of each of {column_of(roles_of(fit.data.attrs))}, as a tuple"
+        rule = f"one level of each of {curves.roles.heading}, as a tuple"
         raise FitError(f"group={shown(group)} must be {rule}; None leaves one open")
     for level, known in zip(levels, groupings.values(), strict=True):
         if level not in known and level != MARK:
@@ -151,11 +147,11 @@ def _label(fit: Fit, group: object) -> str | None:
     return label
 
 
-def _sizes(fit: Fit, exposure: ArrayLike | None, n: int) -> Floats | None:
+def _sizes(curves: Curves, exposure: ArrayLike | None, n: int) -> Floats | None:
     """Exposures for every score."""
     if exposure is None:
         return None
-    if fit.prior.exposure is None:
+    if curves.prior.exposure is None:
         remedy = "leave out exposure=, or fit soc.Gamma(exposure=soc.Spline())"
         raise FitError(f"the fit's curves have no term in exposure: {remedy}")
     sizes = numbers_of(exposure, "exposure")
@@ -166,45 +162,42 @@ def _sizes(fit: Fit, exposure: ArrayLike | None, n: int) -> Floats | None:
 
 
 def _over_sizes(
-    fit: Fit, score: Floats, labels: Any, by_size: bool
+    posterior: Posterior, columns: Columns, by_size: bool
 ) -> dict[str, Floats]:
     """Curves averaged over the exposures (noise sds) of items with similar scores."""
-    data = fit.data["constant_data"]
-    atom = atom_of(fit, score)
+    data = posterior.curves.bins
+    score = columns["score"]
+    atom = posterior.curves.atom(score)
     middle = data["share_position"].to_numpy()
     sizes = np.exp(data["share_log_size"].to_numpy())
     shares = [data[name].to_numpy() for name in ("share", "atom_share") if name in data]
     if by_size:
         shares = [share * sizes / (share @ sizes)[:, None] for share in shares]
-    posterior = posterior_of(fit)
-    position = place_of(fit, "mean", score)
+    position = posterior.curves.position("mean", score)
     total: Any = 0.0  # of means, squares and shares of 0
     for k, size in enumerate(sizes):
         weight = np.interp(position, middle, shares[0][:, k])
         if atom.any():
             weight[atom > 0] = shares[1][atom[atom > 0] - 1, k]
-        curves = posterior.curves(score, labels, np.full(len(score), size))
-        mean = curves["mean"]
-        zero = curves.get(P_ZERO, np.zeros(1))
-        total += weight * np.array(
-            [mean, curves["variance"] + mean**2, zero + 0.0 * mean]
-        )
+        same_size = {posterior.outcome.size: np.full(len(score), size)}
+        variables = posterior.curve_variables({**columns, **same_size})
+        mean = variables["mean"]
+        zero = variables.get(P_ZERO, np.zeros(1)) + 0.0 * mean
+        total += weight * np.array([mean, variables["variance"] + mean**2, zero])
     mean, square, zero = total
-    variables = moment_variables(
-        mean, np.maximum(square - mean**2, np.finfo(float).tiny), curves
-    )
-    return {**variables, P_ZERO: zero} if P_ZERO in curves else variables
+    variance = np.maximum(square - mean**2, np.finfo(float).tiny)
+    averages = moment_variables(mean, variance, variables)
+    return {**averages, P_ZERO: zero} if P_ZERO in variables else averages
 
 
-def default_scores(fit: Fit) -> Floats:
+def default_scores(curves: Curves) -> Floats:
     """Default scores of curves, between the outer bins; of a single bin, between its scores."""
-    bins = fit.data["constant_data"].to_dataset()
-    bins = bins.isel(bin=atom_of(fit, bins["score"]) == 0)
+    bins = curves.bins.isel(bin=curves.atom(curves.bins["score"]) == 0)
     least, most = (
         ("score", "score") if bins.sizes["bin"] > 1 else ("score_min", "score_max")
     )
     centre = bins["score"].to_numpy()
-    axis = fit.axis("mean")
+    axis = curves.axis("mean")
     low, high = axis([bins[least].min(), bins[most].max()])
     return centre[:1] if low == high else axis.inverse(np.linspace(low, high, _POINTS))
 
@@ -216,9 +209,11 @@ def bands(
 
     Parameters
     ----------
-    curves, prob
-        From `calibration_curves`, all variables or some; and the bands' probability.
-    simultaneous
+    curves : xarray.Dataset
+        Draws from `calibration_curves`, all variables or some, dims (chain, draw, score).
+    prob : float
+        Probability of the bands.
+    simultaneous : bool
         False: at each score, the central interval with a share `prob` of the draws. True: wider by
         one factor, so that a share `prob` of curves lies inside at all scores (Montiel Olea and
         Plagborg-Moller 2019).
@@ -232,6 +227,11 @@ def bands(
     ------
     FitError
         If `prob` is not between 0 and 1, or `curves` are something else.
+
+    References
+    ----------
+    .. [1] Montiel Olea and Plagborg-Moller (2019), Simultaneous confidence bands, Journal of
+       Applied Econometrics 34, 1-17.
 
     Examples
     --------
@@ -271,54 +271,6 @@ def _band(draws: xr.DataArray, prob: float, simultaneous: bool) -> xr.DataArray:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class BinScores:
-    """Occupied bins, by group if the statistics have groups."""
-
-    group: Ints  # codes of groups; 0 if they are pooled
-    bin: Ints  # numbers of bins, increasing within a group
-    score: Floats  # mean scores
-    spread: Floats  # variances of the mean curve (log E(theta | t) for counts) over a bin's items
-
-    def place(self, group: Ints, number: Ints) -> NDArray[np.intp]:
-        """Positions of bins of groups among these."""
-        bins = int(self.bin.max()) + 1
-        return np.searchsorted(self.group * bins + self.bin, group * bins + number)
-
-
-def bin_scores_of(fit: Fit, stats: Statistics) -> BinScores:
-    """Mean scores of bins, and the variance of theta by their spread."""
-    check_groups(fit, stats)
-    part = stats.table("part")
-    labels = np.array(stats.groups, dtype=object)
-    scale = fit.axis("mean").local
-    bins = stats.bins
-    key = part["group"] * bool(len(labels)) * bins + part["bin"]
-    sums = dict.fromkeys(("n", *scale.sums), "sum")
-    rows = (
-        pd.DataFrame(part)
-        .groupby(key)
-        .agg({**sums, "score_min": "min", "score_max": "max"})
-    )
-    group, number = np.divmod(rows.index.to_numpy(), bins)
-    mean, square = (rows[name].to_numpy() / rows["n"].to_numpy() for name in scale.sums)
-    variance = square - mean**2
-    half_sd = 0.5 * np.sqrt(np.where(variance > _LEAST * square, variance, 0.0))
-    label = labels[group] if fit.groups else None
-    (
-        below,
-        above,
-    ) = (  # a term in exposure shifts the whole curve of a bin, so any exposure will do
-        average_curves(fit, scale.score(end), label, np.ones(len(end)))[0]
-        for end in (mean - half_sd, mean + half_sd)
-    )
-    # where all items of a bin have the score of an atom, the mean score is not rounded
-    low = rows["score_min"].to_numpy()
-    high = rows["score_max"].to_numpy()
-    score = np.where((low == high) & (atom_of(fit, low) > 0), low, scale.score(mean))
-    return BinScores(group, number, score, (above - below) ** 2)
-
-
 def prior_predictive(
     prior: Prior | None,
     stats: Statistics,
@@ -333,12 +285,17 @@ def prior_predictive(
 
     Parameters
     ----------
-    prior, stats
-        The prior's configuration (None is the plain family of the items' kind), and statistics of
-        the items, from `summarize`.
-    draws, items, seed
-        Numbers of draws from the prior and of items, which are drawn with replacement: each has its
-        bin's mean score, and a size from its bin; and the seed.
+    prior : Gamma, Normal, Beta, a mixture of them or None
+        The prior of theta; None is the plain family of the items' kind.
+    stats : Statistics
+        Statistics of the items, from `summarize`.
+    draws : int
+        Number of draws from the prior.
+    items : int
+        Number of items, which are drawn with replacement: each has its bin's mean score, and a size
+        from its bin.
+    seed : int
+        Seed of random numbers.
 
     Returns
     -------
@@ -375,11 +332,11 @@ def prior_predictive(
     outcome = family_of(prior).outcome
     groups = {"posterior": prior_draws(built, draws, rng)}
     tree = tree_of_draws(built, stats, groups, prior.monotone)
-    fit = Fit(tree, prior, VI(), Status(True, "draws from the prior", None, None, 0.0))
-    columns = _some_items(fit, stats, items, rng)
-    curves = curves_of(fit, default_scores(fit))
+    posterior = posterior_under(Curves.of(tree, prior))
+    columns = _some_items(posterior.curves, stats, items, rng)
+    curves = curves_of(posterior, {"score": default_scores(posterior.curves)})
     dims = ("chain", "draw", "item")
-    outcomes = posterior_of(fit).simulate(columns, rng).astype(outcome.dtype)
+    outcomes = posterior.simulate(columns, rng).astype(outcome.dtype)
     drawn = xr.Dataset(
         {outcome.observed: (dims, outcomes[None])}, curves[["chain", "draw"]].coords
     )
@@ -393,19 +350,12 @@ def prior_predictive(
 
 
 def _some_items(
-    fit: Fit, stats: Statistics, number: int, rng: np.random.Generator
+    curves: Curves, stats: Statistics, number: int, rng: np.random.Generator
 ) -> Columns:
     """Items drawn with replacement from the cells of sizes, without outcomes."""
-    outcome = family_of(fit.prior).outcome
+    outcome = curves.outcome
     cells = stats.table(outcome.margins[0])
     row = rng.choice(len(cells["n"]), number, p=cells["n"] / cells["n"].sum())
     sampled = {name: values[row] for name, values in cells.items()}
-    group = sampled["group"] if stats.groups else np.zeros(number, dtype=np.int64)
-    bins = bin_scores_of(fit, stats)
-    columns: dict[str, Any] = {
-        "score": bins.score[bins.place(group, sampled["bin"])],
-        outcome.size: outcome.mean_size(sampled),
-    }
-    if fit.groups:
-        columns["group"] = np.array(stats.groups, dtype=object)[group]
-    return columns
+    size = {outcome.size: outcome.mean_size(sampled)}
+    return bin_scores_of(curves, stats).columns(sampled) | size

@@ -7,31 +7,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy import sparse
 
 from .._lib.arguments import Rule
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import is_shown, parts, phase
 from .._lib.threads import ordered_map
-from ..data.formulas import near_whole
-from ..data.items import (
-    CROSS,
-    MARK,
-    Items,
-    check_outcomes,
-    group_roles,
-    has_score,
-    is_group,
-    roles_of,
-)
+from ..data.items import Items, check_outcomes
+from ..data.roles import MARK, Roles, columns_of
 from ..data.sources import arrow_table
 from ..data.statistics import Statistics
-from ..data.validation import bounds_of, check_types, scan
-from ..families import OUTCOMES, family_of
+from ..data.validation import check_types, scan
 from ..families.family import Family
 from ..families.outcome import Outcome
-from ..fits.fit import Fit
-from .curves import warn_of_extrapolation
+from ..fits.curves import Curves
+from .extrapolation import warn_of_extrapolation
 
 # Arrays of one length by role: score, outcome, size and ``group``. Where an item stands for several
 # whose scores differ, ``spread`` is the variance of the first curve over them.
@@ -86,6 +77,18 @@ def own_outcomes(outcome: Outcome, columns: Columns) -> tuple[Floats, Floats]:
     return np.zeros(n), np.full(n, outcome.no_information)
 
 
+def places(
+    outcome: Outcome, columns: Columns
+) -> tuple[Floats, NDArray[Any] | None, Floats | None]:
+    """Scores, groups and sizes of items, as `Curves.at` takes them."""
+    return columns["score"], columns.get("group"), columns.get(outcome.size)
+
+
+def prior_columns(outcome: Outcome, columns: Columns) -> Columns:
+    """Columns of items whose outcomes are not seen yet."""
+    return {name: x for name, x in columns.items() if name != outcome.observed}
+
+
 def in_chunks(
     values: Callable[[Columns], Any], step: int, columns: Columns, title: str = "",
     progress: bool | None = False,
@@ -96,14 +99,34 @@ def in_chunks(
     return np.concatenate(list(rows), axis=-1)
 
 
+def summed(
+    curves: Curves,
+    weight: Floats,
+    target: Ints,
+    size: int,
+    values: Callable[[slice], Sequence[Floats]],
+    progress: bool | None = False,
+) -> Floats:
+    """Return weighted sums of values (draws, items) over the items of each of `size` targets."""
+
+    def of_part(rows: slice) -> Floats:
+        number = rows.stop - rows.start
+        pairs = np.arange(number), target[rows]
+        share = sparse.csr_array((weight[rows], pairs), shape=(number, size))
+        return np.stack(np.broadcast_arrays(*(x @ share for x in values(rows))))
+
+    blocks = parts("sums over items", len(target), curves.items_at_once, progress)
+    return np.asarray(sum(ordered_map(of_part, blocks)))
+
+
 def posterior_roles(
-    fit: Fit, items: Items, check: Rule = check_outcomes
-) -> dict[str, str]:
+    curves: Curves, items: Items, check: Rule = check_outcomes
+) -> Roles:
     """Columns of score, outcome, size and the fit's groups, in this order, of checked items."""
     check(items, "items")
     roles = items.roles
-    items_outcome = OUTCOMES[items.kind]
-    outcome = family_of(fit.prior).outcome
+    items_outcome = items.outcome
+    outcome = curves.outcome
     if items_outcome is not outcome:
         kinds = outcome, items_outcome
         fitted, present = (f"{kind.observed}= and {kind.size}=" for kind in kinds)
@@ -111,28 +134,26 @@ def posterior_roles(
         raise ItemsError(
             f"the fit's items have {fitted}, these items have {present}: {remedy}"
         )
-    if items.score is None and has_score(fit.data.attrs):
+    if items.score is None and curves.roles.has_score:
         raise ItemsError(
             "the fit's items have a score, and these have none: give them score="
         )
     names = [role for role in outcome.bounds if role in roles]
-    if fit.groups:
+    if curves.groups:
         remedy = "the items name no column of groups: give them group="
-        _check_groupings(fit, roles, remedy, ItemsError)
-        names += group_roles(roles)
-    return {role: roles[role] for role in names}
+        _check_groupings(curves, roles, remedy, ItemsError)
+        names += roles.groups
+    return roles.only(*names)
 
 
 def _check_groupings(
-    fit: Fit, roles: Mapping[str, str], remedy: str, error: type[Exception]
+    curves: Curves, roles: Roles, remedy: str, error: type[Exception]
 ) -> None:
     """Refuse other columns of groups than the fit's."""
-    known, columns = (
-        tuple(group_roles(r).values()) for r in (roles_of(fit.data.attrs), roles)
-    )
+    known, columns = (tuple(r.groups.values()) for r in (curves.roles, roles))
     if not columns:
         raise error(
-            f"the fit has curves for each of {len(fit.groups):,} groups, and {remedy}"
+            f"the fit has curves for each of {len(curves.groups):,} groups, and {remedy}"
         )
     swapped = columns != known and set(columns) == set(known)
     if known and (len(columns) != len(known) or swapped):
@@ -143,59 +164,43 @@ def _check_groupings(
         )
 
 
-def columns_of(table: Any, roles: Mapping[str, str]) -> Columns:
+def arrays_of(table: Any, roles: Roles) -> Columns:
     """Columns of an Arrow table by role: read-only float64, and joined labels, None for null."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    columns = {}
-    if levels := [
-        table[name].cast(pa.string()) for name in group_roles(roles).values()
-    ]:
-        labels = pc.binary_join_element_wise(*levels, CROSS)
-        columns["group"] = labels.to_pandas().to_numpy(dtype=object)
-    for role, name in roles.items():
-        if not is_group(role):
-            numbers = np.asarray(
-                table[name].cast(pa.float64(), safe=False)
-            )  # null becomes NaN
-            rule = bounds_of(role)
-            columns[role] = near_whole(numbers) if rule and rule.whole else numbers
-            columns[
-                role
-            ].flags.writeable = False  # as Arrow's arrays are, for one compilation
+    columns = columns_of(table, roles)
+    if "group" in columns:
+        columns["group"] = columns["group"].to_pandas().to_numpy(dtype=object)
     return columns
 
 
-def frame_columns(fit: Fit, items: Items) -> Columns:
+def frame_columns(curves: Curves, items: Items) -> Columns:
     """Columns of valid items in a pandas table for a fit."""
-    roles = posterior_roles(fit, items)
-    return columns_of(arrow_table(items.source, list(roles.values())), roles)
+    roles = posterior_roles(curves, items)
+    return arrays_of(arrow_table(items.source, roles.columns), roles)
 
 
 def read_items(
-    fit: Fit, items: Items, by: Sequence[str], progress: bool | None
+    curves: Curves, items: Items, by: Sequence[str], progress: bool | None
 ) -> tuple[Columns, dict[str, pd.Series]]:
     """Validated columns of all items, and the columns `by`; warns of scores far from the fit's."""
-    posterior_roles(fit, items)
+    posterior_roles(curves, items)
     read = replace(items, id=None, fold=None, cluster=None, date=None)
     with phase("checking items", enabled=is_shown(progress)):
         table = arrow_table(
-            items.source, list(dict.fromkeys([*read.roles.values(), *by]))
+            items.source, list(dict.fromkeys([*read.roles.columns, *by]))
         )
         check_types(read, table)
-        columns = dict(columns_of(table, read.roles))
+        columns = dict(arrays_of(table, read.roles))
         refuse_invalid(columns, read)
-    if not fit.groups:
+    if not curves.groups:
         columns.pop("group", None)
-    warn_of_extrapolation(fit, columns["score"])
+    warn_of_extrapolation(curves, columns["score"])
     return columns, {name: table[name].to_pandas() for name in by}
 
 
 def refuse_invalid(columns: Columns, items: Items) -> None:
     """Refuse items, or a batch of them, if some are not valid or there are none."""
-    outcome = OUTCOMES[items.kind]
-    crossings = max(len(group_roles(items.roles)) - 1, 0)
+    outcome = items.outcome
+    crossings = max(len(items.roles.groups) - 1, 0)
     y, size = own_outcomes(outcome, {"score": columns["score"]})
     y = columns.get(outcome.observed, y)
     size = columns.get(outcome.size, size)
@@ -213,8 +218,14 @@ def refuse_invalid(columns: Columns, items: Items) -> None:
         )
 
 
-def check_groups(fit: Fit, stats: Statistics) -> None:
-    """Refuse statistics without the groups that a fit has."""
-    if fit.groups:
+def check_statistics(curves: Curves, stats: Statistics) -> None:
+    """Refuse statistics of other columns than the fit's, or without the groups that it has."""
+    fit_roles = curves.roles.outcomes
+    roles = stats.roles.outcomes
+    if fit_roles != roles:
+        raise StatisticsError(
+            f"the fit has items with the roles {fit_roles}, the statistics have {roles}"
+        )
+    if curves.groups:
         remedy = "the statistics have none: summarize the items with group="
-        _check_groupings(fit, roles_of(stats.data.attrs), remedy, StatisticsError)
+        _check_groupings(curves, stats.roles, remedy, StatisticsError)

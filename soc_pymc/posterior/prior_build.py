@@ -16,18 +16,14 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import FitError
-from .._model.splines import knots_in
-from ..data.items import ONE_SCORE, has_score
-from ..families import family_of
-from ..families.priors import COMPONENTS
+from ..data.roles import ONE_SCORE
 from ..families.rows import MEAN_ONLY
 from ..families.scales import RANK
-from ..fits.fit import Fit
+from ..fits.curves import SIZE_WIDTH, Curves
 from ..prior_table import FORMAT, POLYNOMIALS, PriorTable
-from .curves import SIZE_WIDTH, curve_draws, size_atoms, size_knots
 from .gauss_rules import gauss_rules
 from .item_columns import Columns
-from .weights import smooth_weights
+from .weights import SmoothWeights, weights_of
 
 # least numbers of cells along score and size
 _CELLS = 16
@@ -75,61 +71,62 @@ _WEIGHTS_AT_ONCE = 4_000_000  # and of points x draws x components
 type Nodes = dict[str, NDArray[Any]]  # columns of nodes, cell by cell, as in a file
 
 
-def table_of(fit: Fit) -> PriorTable:
-    """The prior table of a fit, made once; FitError with the reason of `why_no_table`."""
-
-    def make() -> PriorTable:
-        if refusal := why_no_table(fit):
-            raise FitError(refusal)
-        cells = _Cells(fit)
-        return PriorTable(_meta(fit, cells.edges, cells.sizes), cells.nodes)
-
-    return fit._once("prior table", make)
+def table_of(curves: Curves) -> PriorTable:
+    """The prior table, made once; FitError with the reason of `why_no_table`."""
+    return curves.once(_table)
 
 
-def why_no_table(fit: Fit) -> str:
-    """Reason why a fit has no prior table; empty if it has one."""
-    if fit.mean_only:
+def _table(curves: Curves) -> PriorTable:
+    if refusal := why_no_table(curves):
+        raise FitError(refusal)
+    cells = _Cells(curves)
+    return PriorTable(_meta(curves, cells.edges, cells.sizes), cells.nodes)
+
+
+def why_no_table(curves: Curves) -> str:
+    """Reason why curves have no prior table; empty if they have one."""
+    if curves.mean_only:
         return f"posteriors of items are not known: {MEAN_ONLY}"
-    if COMPONENTS[0] in fit.data["posterior"]:
-        remedy = "use soc.VI(), or soc.FiveSteps() with one family"
-        return f"components by bin, of a mixture of five steps, have no prior table: {remedy}"
-    mean = fit.prior.mean.scale
-    variance = fit.prior.variance.scale
+    if curves.prior.gridded and (reason := weights_of(curves).no_table):
+        return reason
+    mean = curves.prior.mean.scale
+    variance = curves.prior.variance.scale
     if mean != variance:
         return f"a prior table has one scale: the mean's is {mean}, and the variance's {variance}"
     return ""
 
 
-def _meta(fit: Fit, edges: Floats, sizes: Floats) -> dict[str, Any]:
-    axis = fit.axis("mean")
+def _meta(curves: Curves, edges: Floats, sizes: Floats) -> dict[str, Any]:
+    axis = curves.axis("mean")
     ranks = {"score": axis.score, "rank": axis.fraction} if axis.scale == RANK else {}
     low = max(axis.local.low, -1e300)
     high = min(axis.local.high, 1e300)
     return {
         "format": FORMAT,
-        "family": family_of(fit.prior).name,
-        "prior": repr(fit.prior),
-        "items": {k: v for k, v in fit.data.attrs.items() if isinstance(v, str)},
-        "mixture": bool(fit.prior.gridded),
-        "zero": bool(fit.prior.zero),
+        "family": curves.family.name,
+        "prior": repr(curves.prior),
+        "items": {k: v for k, v in curves.attrs.items() if isinstance(v, str)},
+        "mixture": bool(curves.prior.gridded),
+        "zero": bool(curves.prior.zero),
         "axis": {"scale": axis.scale, "low": low, "high": high, **ranks},
-        "score": None if has_score(fit.data.attrs) else ONE_SCORE,  # of all items
+        "score": None if curves.roles.has_score else ONE_SCORE,  # of all items
         "edges": edges.tolist(),
         "score_edges": axis.inverse(edges).tolist(),
-        "atoms": list(fit.atoms),
-        "groups": list(fit.groups),
+        "atoms": list(curves.atoms),
+        "groups": list(curves.groups),
         "sizes": sizes.tolist(),
         "size_edges": np.exp(sizes).tolist(),
         "terms": list(map(list, _PLANE if len(sizes) else _LINE)),
     }
 
 
-def fit_digest(fit: Fit) -> str:
-    """Digest of all that scoring uses of a fit: prior, draws, bins and axes."""
-    digest = hashlib.sha256(f"{type(fit.prior).__name__} {fit.prior!r}".encode())
-    for group in ("posterior", "constant_data"):
-        variables = fit.data[group].to_dataset().variables if group in fit.data else {}
+def digest_of(curves: Curves) -> str:
+    """Digest of all that scoring uses: prior, draws, bins and axes."""
+    prior = curves.prior
+    digest = hashlib.sha256(f"{type(prior).__name__} {prior!r}".encode())
+    contents = {"posterior": curves.posterior, "constant_data": curves.bins}
+    for group, data in contents.items():
+        variables = data.variables
         for name in sorted(variables, key=str):
             values = variables[name].to_numpy()
             text = values.tolist() if values.dtype.kind in "OUST" else None
@@ -147,11 +144,15 @@ def _divided(edges: Floats, number: int) -> Floats:
     return np.interp(np.arange(ends[-1] + 1), ends, edges) if len(edges) else edges
 
 
-def _edges(fit: Fit) -> Floats:
+def _edges(curves: Curves) -> Floats:
     """Edges of cells on the score's axis: knots, places between them, and where curves jump."""
-    axis = fit.axis("mean")
-    names = ["mean_knot", "variance_knot", *["weight_knot"] * bool(fit.prior.gridded)]
-    knots = np.unique(np.concatenate([knots_in(fit.data, name) for name in names]))
+    axis = curves.axis("mean")
+    names = [
+        "mean_knot",
+        "variance_knot",
+        *["weight_knot"] * bool(curves.prior.gridded),
+    ]
+    knots = np.unique(np.concatenate([*map(curves.knots, names)]))
     if axis.scale == RANK:
         return _divided(np.union1d(knots, [0.0, 1.0]), _CELLS)
     reach = _BEYOND * (float(np.ptp(knots)) or 1.0)
@@ -165,25 +166,25 @@ def _edges(fit: Fit) -> Floats:
     edges = edges[
         axis.local.holds(axis.inverse(edges))
     ]  # next to 0 there may be no further score
-    if fit.prior.bin_effects:
-        jumps = fit.data["constant_data"]["edge"].to_numpy()
+    if curves.prior.bin_effects:
+        jumps = curves.bins["edge"].to_numpy()
         edges = np.union1d(edges, axis(jumps[axis.local.holds(jumps)]))
     # what rounding has set apart
     return edges[np.append(np.diff(edges) > 1e-9 * (high - low), True)]
 
 
-def _size_edges(fit: Fit) -> Floats:
+def _size_edges(curves: Curves) -> Floats:
     """Edges of cells on the log size; none if the prior does not depend on it."""
-    if fit.prior.exposure is None:
+    if curves.prior.exposure is None:
         return np.empty(0)
-    knots = size_knots(fit)
+    knots = curves.size_knots
     if len(knots) == 1:  # of items of one size, whose cell has some width
         return knots + np.array([-0.5, 0.5])
     number = (
-        _SIZES // 3 if fit.prior.gridded else _SIZES
+        _SIZES // 3 if curves.prior.gridded else _SIZES
     )  # weights are costly to solve for
     edges = _divided(knots, number)
-    atoms = np.log(size_atoms(fit))
+    atoms = np.log(curves.size_atoms)
     # an atom has a cell of its own, and sizes beyond the outermost one a further cell
     ends = (atoms + SIZE_WIDTH * np.array([[-2.0], [-1.0], [1.0], [2.0]])).ravel()
     inside = (
@@ -225,21 +226,21 @@ class _Group:
 
 
 class _Cells:
-    """Nodes of a fit's cells, made when an item first needs them."""
+    """Nodes of the cells of curves, made when an item first needs them."""
 
-    def __init__(self, fit: Fit) -> None:
-        self.edges = _edges(fit)
-        self.sizes = _size_edges(fit)
-        self._fit = fit
+    def __init__(self, curves: Curves) -> None:
+        self.edges = _edges(curves)
+        self.sizes = _size_edges(curves)
+        self._curves = curves
         self._lock = threading.Lock()
         self._groups = dict[str, _Group]()
-        axis = fit.axis("mean")
+        axis = curves.axis("mean")
         by_size = len(self.sizes) > 0
         x = 0.5 + 0.5 * _POINTS[by_size]
         w = 0.5 + 0.5 * _SIZE_POINTS
         pairs = _PAIRS[by_size]
         if (
-            fit.prior.gridded
+            curves.prior.gridded
         ):  # the covariance of weights is that at the centre, the last point
             x = np.append(x, 0.5)
             pairs = [*pairs, (4, 2)]
@@ -247,7 +248,7 @@ class _Cells:
         self._terms = _PLANE if by_size else _LINE
         self._places = np.array([x[along_score], w[along_size]])
         inner = axis.inverse(self.edges[:-1, None] + np.diff(self.edges)[:, None] * x)
-        atoms = np.repeat(np.array(fit.atoms)[:, None], len(x), axis=1)
+        atoms = np.repeat(np.array(curves.atoms)[:, None], len(x), axis=1)
         low = self.sizes[:-1, None]
         width = np.diff(self.sizes)[:, None]
         self._score = np.vstack([inner, atoms])
@@ -264,7 +265,7 @@ class _Cells:
     def nodes(self, label: str, cells: Ints | None = None) -> Nodes:
         """Columns of the nodes of a group, in all its cells or at least in some."""
         number = len(self._degree)
-        mixture = self._fit.prior.gridded
+        mixture = self._curves.prior.gridded
         asked = np.bincount(
             np.arange(number) if cells is None else cells, minlength=number
         )
@@ -325,14 +326,14 @@ class _Cells:
 
     def _rules(self, label: str, cells: Ints) -> Iterator[_Made]:
         """Gauss rules of the draws' curves."""
-        (location, further_location), (dispersion, further_dispersion) = self._curves(
-            label
+        (location, further_location), (dispersion, further_dispersion) = (
+            self._along_axes(label)
         )
         draws = location.shape[1]
         location_sd = _sds_of_sums(location, further_location)
         dispersion_sd = _sds_of_sums(dispersion, further_dispersion)
         level = np.add.outer(dispersion.mean(axis=1), further_dispersion.mean(axis=1))
-        unit = family_of(self._fit.prior).unit(level)
+        unit = self._curves.family.unit(level)
         spread = np.maximum(_MEAN_SPREAD * location_sd / unit, dispersion_sd)
         by_cell = spread[self._row, self._column].max(axis=1)
         tops, numbers = zip(*_LEVELS, strict=True)
@@ -354,7 +355,7 @@ class _Cells:
             ways = np.zeros((len(nodes), nodes.shape[3], 0))
             yield _Made(alike, nodes, ways, by_cell[alike] > _WIDEST)
 
-    def _curves(self, label: str) -> Iterator[tuple[Floats, Floats]]:
+    def _along_axes(self, label: str) -> Iterator[tuple[Floats, Floats]]:
         """Draws of each curve at all scores, and what sizes add to it, (places, draws)."""
         score = self._score.ravel()
         size = self._size.ravel()
@@ -362,20 +363,18 @@ class _Cells:
             np.full(len(places), label, dtype=object) for places in (score, size)
         )
         first_size = np.full(len(score), size[0])
-        by_score = curve_draws(self._fit, score, label_of_scores, first_size)
-        by_size = curve_draws(
-            self._fit, np.full(len(size), score[0]), label_of_sizes, size
-        )
+        by_score = self._curves.at(score, label_of_scores, first_size)
+        first_score = np.full(len(size), score[0])
+        by_size = self._curves.at(first_score, label_of_sizes, size)
         for curve, along_size in zip(by_score, by_size, strict=True):
             further = along_size - along_size[:, :1]
             yield np.ascontiguousarray(curve.T), np.ascontiguousarray(further.T)
 
     def _components(self, label: str, cells: Ints) -> Iterator[_Made]:
         """Components of a mixture, with mean and covariance of their weights over the draws."""
-        fit = self._fit
-        family = family_of(self._fit.prior)
-        weights = smooth_weights(self._fit)
-        number = _DRAWS if fit.prior.exposure is None else _FEWER_DRAWS
+        family = self._curves.family
+        weights = self._curves.once(SmoothWeights)
+        number = _DRAWS if self._curves.prior.exposure is None else _FEWER_DRAWS
         step = max(
             1, _WEIGHTS_AT_ONCE // (number * self._places.shape[1] * weights.number)
         )

@@ -4,7 +4,7 @@ The formulas are those of `soc_pymc.prior_table`, on columns of an engine. Compa
 of distinct items; they are joined to its nodes, and sums over the nodes give their posteriors.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from itertools import count as numbered
 from operator import and_, methodcaller
@@ -18,24 +18,14 @@ from .._lib.arguments import A, names_of, shown
 from .._lib.errors import ItemsError
 from ..data.engines import with_bins
 from ..data.formulas import exact
-from ..data.items import (
-    ANY_ITEMS,
-    CROSS,
-    ITEMS,
-    NO_SCORE,
-    ONE_SCORE,
-    Items,
-    arguments_of,
-    group_roles,
-    roles_of,
-    roles_of_groups,
-)
+from ..data.items import ANY_ITEMS, ITEMS, Items
+from ..data.roles import CROSS, Roles
 from ..data.sources import kind_of
-from ..data.validation import numbers
+from ..data.validation import read_columns
 from ..families import family_of
 from ..families.scales import MIDDLE
 from ..fits.fit import FIT, Fit
-from .files import described
+from .export import described
 from .item_columns import posterior_roles
 from .sql_text import check_names, text_of
 
@@ -53,11 +43,11 @@ def posterior_expression(
 
     Parameters
     ----------
-    fit
+    fit : Fit
         The fit, of any prior that `export_prior` can write.
-    items
+    items : PoissonItems, NormalItems or BinomialItems
         Items over an Ibis table, on any backend.
-    quantiles
+    quantiles : Sequence[float]
         Levels, from 0.005 to 0.995.
 
     Returns
@@ -88,9 +78,9 @@ def posterior_expression(
     if kind_of(items.source) != "ibis":
         remedy = 'soc.item_posteriors, or pass ibis.duckdb.connect().read_parquet("items.parquet")'
         raise ItemsError(f"an expression needs items over an Ibis table: use {remedy}")
-    roles = posterior_roles(fit, items)
+    roles = posterior_roles(fit.curves, items)
     table = items.source
-    nodes = _small_table(**described(fit)[1])
+    nodes = _small_table(**described(fit.curves)[1])
     _check_columns(table.columns, roles, _new_columns(fit, quantiles))
     return _expression(fit, table, roles, quantiles, nodes, table.get_backend().name)
 
@@ -106,20 +96,36 @@ def posterior_sql(
 
     Parameters
     ----------
-    fit
+    fit : Fit
         The fit, of any prior that `export_prior` can write.
-    table
+    table : str
         Name of the table of items, such as ``'sales."Ads 2024"'``.
-    score, count, exposure, value, noise_sd, successes, trials, group
-        Names of the columns that the fit's kind of items has; None takes those of the fit's items.
-    columns, quantiles
-        Other columns to keep, such as the items' key, and levels, from 0.005 to 0.995.
-    prior
-        Name of a table that holds the file of ``soc.export_prior(fit, "prior.parquet")``, loaded
-        unchanged; there is no row if it is another fit's. None writes its numbers into the text.
-    dialect
-        ``"duckdb"``, ``"postgres"``, ``"pyspark"``, ``"databricks"``, ``"bigquery"``,
-        ``"snowflake"``, ``"trino"`` or another one that Ibis supports.
+    score : str or None
+        Column of the scores; None takes that of the fit's items, here and below.
+    count : str or None
+        Column of counts.
+    exposure : str or None
+        Column of exposures.
+    value : str or None
+        Column of values.
+    noise_sd : str or None
+        Column of noise sds.
+    successes : str or None
+        Column of successes.
+    trials : str or None
+        Column of trials.
+    group : str, Sequence[str] or None
+        Columns of groups.
+    columns : Sequence[str]
+        Other columns to keep, such as the items' key.
+    quantiles : Sequence[float]
+        Two levels, from 0.005 to 0.995.
+    prior : str or None
+        Table that holds the file of ``soc.export_prior(fit, "prior.parquet")``, loaded unchanged;
+        there is no row if it is another fit's. None writes its numbers into the text.
+    dialect : str
+        SQL dialect, such as ``"duckdb"``, ``"postgres"``, ``"pyspark"``, ``"databricks"``,
+        ``"bigquery"``, ``"snowflake"``, ``"trino"`` or another one that Ibis supports.
 
     Returns
     -------
@@ -151,7 +157,7 @@ def posterior_sql(
     if not (isinstance(dialect, str) and dialect.strip()):
         raise ItemsError(f"dialect={shown(dialect)} must be a name, as str")
     outcome = family_of(fit.prior).outcome
-    known = roles_of(fit.data.attrs)
+    known = fit.curves.roles
     arguments = {"score": score, "count": count, "exposure": exposure, "value": value}
     arguments |= {"noise_sd": noise_sd, "successes": successes, "trials": trials}
     named = {role: column for role, column in arguments.items() if column is not None}
@@ -167,16 +173,16 @@ def posterior_sql(
             "group= is for fits with curves for each group: this one has none"
         )
     if fit.groups:
-        by_role |= group_roles(known) if group is None else roles_of_groups(group)
-    items = ITEMS[outcome.kind](table, **arguments_of(by_role))
-    roles = posterior_roles(fit, items)
-    users = [c for c in dict.fromkeys([*roles.values(), *columns]) if c != NO_SCORE]
+        by_role |= known.groups if group is None else Roles.of_groups(group)
+    items = ITEMS[outcome.kind](table, **Roles(by_role).arguments)
+    roles = posterior_roles(fit.curves, items)
+    users = list(dict.fromkeys([*roles.columns, *columns]))
     _check_columns(users, roles, _new_columns(fit, quantiles))
     # decimals, so that the cast to float64 is always written
     kinds = dict.fromkeys(users, "decimal") | dict.fromkeys(
-        group_roles(roles).values(), "string"
+        roles.groups.values(), "string"
     )
-    nodes = _small_table(**described(fit)[1])
+    nodes = _small_table(**described(fit.curves)[1])
     source = ibis.table(kinds, name="soc_table")
     if prior is not None:
         nodes = ibis.table(dict(nodes.schema()) | {"fit": "string"}, name="soc_prior")
@@ -191,15 +197,13 @@ def posterior_sql(
 def _new_columns(fit: Fit, levels: Sequence[float]) -> list[str]:
     """Names of the new columns, if the fit has an accurate prior table."""
     quantiles = map(prior_table.quantile_name, levels)
-    zero = ["p_zero"] * described(fit)[0]["zero"]
+    zero = ["p_zero"] * described(fit.curves)[0]["zero"]
     return ["theta_mean", "theta_sd", "theta_var", *quantiles, *zero, "flagged"]
 
 
-def _check_columns(
-    columns: Sequence[str], roles: Mapping[str, str], names: Sequence[str]
-) -> None:
+def _check_columns(columns: Sequence[str], roles: Roles, names: Sequence[str]) -> None:
     """Refuse tables that lack a column or already have one of the new `names`."""
-    if absent := [name for name in roles.values() if name not in (*columns, NO_SCORE)]:
+    if absent := [name for name in roles.columns if name not in columns]:
         raise ItemsError(f"the table has no column {', '.join(map(repr, absent))}")
     taken = {column.lower() for column in columns}
     if clash := ", ".join(repr(name) for name in names if name in taken):
@@ -312,7 +316,7 @@ def _small_table(**columns: NDArray[Any]) -> Any:
 def _expression(
     fit: Fit,
     table: Any,
-    roles: Mapping[str, str],
+    roles: Roles,
     levels: Sequence[float],
     nodes: Any,
     engine: str,
@@ -343,21 +347,18 @@ def _expression(
     return joined.select(*table.columns, **new)
 
 
-def _with_keys(sheet: _Sheet, fit: Fit, roles: Mapping[str, str]) -> Any:
+def _with_keys(sheet: _Sheet, fit: Fit, roles: Roles) -> Any:
     """Score, outcome and size as floats, harmless ones if any is bad; the group's code."""
     import ibis
 
     # engines order NaN above all numbers or not at all: both fail one of two bounds
     outcome = family_of(fit.prior).outcome
-    meta = described(fit)[0]
+    meta = described(fit.curves)[0]
     axis = meta["axis"]
     rule = outcome.validity
     table = sheet.rows
-    columns = {
-        role: exact(ONE_SCORE) if roles[role] == NO_SCORE else table[roles[role]]
-        for role in ("score", outcome.observed, outcome.size)
-    }
-    t, y, n = values = [*numbers(columns).values()]
+    numbers = roles.only("score", outcome.observed, outcome.size)
+    t, y, n = values = [*read_columns(table, numbers).values()]
     good = (t > axis["low"]) & (t < axis["high"])
     for atom in meta["atoms"]:  # which needs no position
         good |= t == exact(atom)
@@ -368,9 +369,7 @@ def _with_keys(sheet: _Sheet, fit: Fit, roles: Mapping[str, str]) -> Any:
     if rule.conflict is not None:
         good &= ~rule.conflict(y, n)
     if fit.groups:
-        labels = [
-            table[column].cast("string") for column in group_roles(roles).values()
-        ]
+        labels = [table[column].cast("string") for column in roles.groups.values()]
         label = reduce(lambda left, right: left + CROSS + right, labels)
         known = np.array(fit.groups, dtype=object)
         codes = _small_table(soc_label=known, soc_code=np.arange(len(known)))
@@ -388,8 +387,8 @@ def _with_keys(sheet: _Sheet, fit: Fit, roles: Mapping[str, str]) -> Any:
 
 def _with_averages(xp: _Sheet, fit: Fit, nodes: Any) -> Any:
     """Join items to their nodes given the outcomes; leave averages of items, and return nodes."""
-    meta, columns = described(fit)
-    family = prior_table.FAMILIES[meta["family"]]
+    meta, columns = described(fit.curves)
+    family = prior_table.CONJUGATES[meta["family"]]
     cell, x, w = prior_table.places(meta, xp["t"], xp["n"], xp)
     if fit.groups:
         cell = cell + xp["code"] * (meta["cells"] // len(fit.groups))
@@ -404,7 +403,8 @@ def _with_averages(xp: _Sheet, fit: Fit, nodes: Any) -> Any:
     xp.rows = xp.only("cell", "x", "w").inner_join(nodes, "soc_cell")
     node = {name: xp[name] for name in columns}
     node["is_zero"] = xp["node"] == int(columns["node"].max())
-    theta = prior_table.nodes_given(meta, node, xp["x"], xp["w"], xp["y"], xp["n"], xp)
+    place = prior_table.Place(*(xp[name] for name in ("x", "w", "y", "n")))
+    theta = prior_table.nodes_given(meta, node, place, xp)
     mean, within, between = theta.averages
     xp.add(weight=theta.weight, a=theta.a, b=theta.b)
     items = {
@@ -430,8 +430,8 @@ def _add_quantiles(xp: _Sheet, nodes: Any, fit: Fit, levels: Sequence[float]) ->
     """Add quantiles to items, by steps of Newton's method on the distribution of their nodes."""
     import ibis
 
-    meta = described(fit)[0]
-    family = prior_table.FAMILIES[meta["family"]]
+    meta = described(fit.curves)[0]
+    family = prior_table.CONJUGATES[meta["family"]]
     numbers = np.arange(len(levels))
     xp.rows = xp.rows.cross_join(
         _small_table(soc_number=numbers, soc_level=np.array(levels))

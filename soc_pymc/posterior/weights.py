@@ -1,36 +1,25 @@
 """Weights of a mixture's components by draw of the curves.
 
-Components are on a fixed base distribution, with weights smooth in the score (`SmoothWeights`), or
-those of five steps (`BinWeights`).
+Components are on a fixed base distribution, with weights smooth in the score.
 """
 
-from functools import partial
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
 from .._lib.arrays import Bools, Floats, Ints
-from .._model.splines import knots_in, spline_matrix
-from ..families import family_of
+from .._model.splines import spline_matrix
 from ..families.mixtures import Frame, WeightForms, weights_of_draws
-from ..families.priors import COMPONENTS
 from ..families.scales import RANK
-from ..fits.fit import Fit
-from ..prior_table import ARRAYS, moments, with_zeros
-from .curves import (
-    P_ZERO,
-    atom_of,
-    bin_of,
-    chosen,
-    curve_draws,
-    moment_variables,
-    place_of,
-    with_posterior,
-)
-from .item_columns import Columns, select
+from ..fits.curves import Curves
+from ..prior_table import with_zeros
+from .item_columns import Columns, places, select
 
+P_ZERO = "p_zero"  # share of theta that is exactly 0, given the score, and of an item
 _LEAST_LOG = -80.0  # of a weight: single precision holds its inverse
 # between the outer knots weights are solved for at points of so many panels, and interpolated
 _PANELS = 8
@@ -40,64 +29,49 @@ _CHEBYSHEV = np.cos(np.pi * (np.arange(_POINTS) + 0.5) / _POINTS)
 _MOST_GROUPS = 24  # with more groups, weights are solved for at each score
 
 
-class BinWeights:
-    """One draw: components of a score's bin, shifted along the curve of the mean."""
+class ComponentWeights(ABC):
+    """Weights of a mixture's components by draw of the curves."""
 
-    def __init__(self, fit: Fit) -> None:
-        self._fit = fit
-        self._family = family_of(fit.prior)
-        posterior = fit.data["posterior"]
-        self._weight, self._place, sd = (
-            posterior[k].to_numpy()[0, 0] for k in COMPONENTS
-        )
-        self._variance = sd**2
-        self.number = self._weight.shape[1]
+    number: int  # of components
+    no_table: ClassVar[str] = ""  # reason why there is no prior table of them
 
+    @abstractmethod
     def parameters(self, columns: Columns) -> tuple[Floats, Floats]:
-        """Conjugate parameters of the components, each (n, R)."""
-        bins = bin_of(self._fit, columns["score"])
-        middle = curve_draws(self._fit, columns["score"])[0][0]
-        spread = np.broadcast_to(columns.get("spread", 0.0), len(bins))[:, None]
-        components = middle[:, None] + self._place[bins], self._variance[bins] + spread
-        return self._family.component_parameters(*components)
+        """Conjugate parameters (n, R) of the components, with the items' ``spread``."""
 
-    def by_draw(self, columns: Columns, draws: Ints) -> NDArray[Any]:
-        """Weights (draws, n, R), the same under each draw."""
-        weight = self._weight[bin_of(self._fit, columns["score"])]
-        return np.broadcast_to(weight, (len(draws), *weight.shape))
+    @abstractmethod
+    def by_draw(self, columns: Columns, draws: Ints) -> NDArray[np.floating[Any]]:
+        """Weights of items under some draws, (draws, n, R)."""
 
-    def curves(self, columns: Columns, draws: Ints | None = None) -> dict[str, Floats]:
-        """Variables of `calibration_curves`, each (1, n)."""
-        (weight,) = self.by_draw(columns, np.zeros(1, dtype=int))
-        nodes = (values.T for values in (weight, *self.parameters(columns)))
-        (mean, within, between), *_ = moments(self._family, *nodes, ARRAYS)
-        curves = moment_variables(mean[None], (within + between)[None], {})
-        return curves | (
-            {"log_mean": np.log(mean)[None]} if self._family.outcome.positive else {}
-        )
+    @abstractmethod
+    def curve_variables(
+        self, columns: Columns, draws: Ints | None = None
+    ) -> dict[str, Floats]:
+        """Variables of `calibration_curves`, each (draws, n)."""
 
 
-class SmoothWeights:
+class SmoothWeights(ComponentWeights):
     """Components on a fixed grid, with weights by draw; theta = 0, if it may be, is the last."""
 
-    def __init__(self, fit: Fit) -> None:
-        self._fit = fit
-        self._pilot = _pilot(fit)
-        self._family = family_of(fit.prior)
-        data = fit.data["constant_data"]
-        values = fit.data["posterior"]["weight_coefficient"]
+    def __init__(self, curves: Curves) -> None:
+        self._curves = curves
+        self._pilot = _pilot(curves)
+        self._family = curves.family
+        self._prior = curves.prior
+        values = curves.posterior["weight_coefficient"]
         values = values.transpose("chain", "draw", "weight_knot", "weight_function")
-        self._z = data["component_z"].to_numpy()
-        self._functions = data["component_function"].to_numpy()
-        self._raise = data["grid_raise"].to_numpy()
-        self._knots = knots_in(fit.data, "weight_knot")
+        self._z = curves.bins["component_z"].to_numpy()
+        self._functions = curves.bins["component_function"].to_numpy()
+        self._raise = curves.bins["grid_raise"].to_numpy()
+        self._knots = curves.knots("weight_knot")
         self._coefficients = values.to_numpy().reshape(-1, *values.shape[2:])
-        self.number = len(self._z) + fit.prior.zero
+        self._tables: dict[tuple[str, int], NDArray[np.float32]] = {}
+        self.number = len(self._z) + curves.prior.zero
         # edges of panels on the mean's axis
         low = float(self._knots[0])
         high = float(self._knots[-1])
         beyond = _BEYOND
-        if fit.axis("mean").scale == RANK:
+        if curves.axis("mean").scale == RANK:
             low = 0.0
             high = 1.0
             beyond = 0
@@ -105,28 +79,19 @@ class SmoothWeights:
         panels = _PANELS if high > low else 0
         self._edges: Floats = low + width * np.arange(-beyond, panels + beyond + 1.0)
 
-    def _terms(self, columns: Columns) -> tuple[Floats, NDArray[Any] | None, Floats]:
-        """Scores, groups and sizes, as `curve_draws` takes them."""
-        size = columns.get(self._family.outcome.size, np.ones(len(columns["score"])))
-        return np.asarray(columns["score"], dtype=float), columns.get("group"), size
-
     def _base(self, columns: Columns) -> tuple[Frame, Floats]:
         """Base distributions that place components at items, and the pilot's curves, (n, 2)."""
-        location, dispersion = (
-            x[0] for x in curve_draws(self._pilot, *self._terms(columns))
-        )
-        position = place_of(self._fit, "variance", columns["score"])
-        raised = (
-            spline_matrix(position, knots_in(self._fit.data, "variance_knot"))
-            @ self._raise
-        )
-        base = self._family.frame(location, dispersion + raised)
+        items = places(self._family.outcome, columns)
+        location, dispersion = self._pilot.average(*items)
+        position = self._curves.position("variance", columns["score"])
+        basis = spline_matrix(position, self._curves.knots("variance_knot"))
+        base = self._family.frame(location, dispersion + basis @ self._raise)
         return base, np.column_stack([location, dispersion])
 
     def _forms(self, columns: Columns) -> WeightForms:
         base, start = self._base(columns)
         return self._family.weight_forms(
-            base, self._functions, start, self._fit.prior.mixture
+            base, self._functions, start, self._prior.mixture
         )
 
     def parameters(self, columns: Columns) -> tuple[Floats, Floats]:
@@ -135,17 +100,18 @@ class SmoothWeights:
         spread = np.asarray(columns.get("spread", 0.0), dtype=float)
         if np.any(spread):  # that of the first curve
             spread = spread * self._family.rise(base) ** 2
-        theta = self._family.component_parameters(
-            base.places(self._z), base.width(spread)[:, None]
-        )
-        return self._family.with_zero(*theta) if self._fit.prior.zero else theta
+        width = base.variance(spread)[:, None]
+        theta = self._family.component_parameters(base.places(self._z), width)
+        return self._family.with_zero(*theta) if self._prior.zero else theta
 
-    def curves(self, columns: Columns, draws: Ints | None = None) -> dict[str, Floats]:
+    def curve_variables(
+        self, columns: Columns, draws: Ints | None = None
+    ) -> dict[str, Floats]:
         """Variables of `calibration_curves`, each (draws, n)."""
-        curves = curve_draws(self._fit, *self._terms(columns), chosen(draws))
+        curves = self._curves.at(*places(self._family.outcome, columns), draws)
         curves = self._forms(columns).bounds.represented(*curves)
         variables = dict(self._family.curve_variables(*curves))
-        if not self._fit.prior.zero:
+        if not self._prior.zero:
             return variables
         share = special.expit(self._further(columns, draws)[..., -1])
         mean, variance = with_zeros(variables["mean"], variables["variance"], share)
@@ -154,22 +120,25 @@ class SmoothWeights:
     def _further(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """Further predictors at items, (draws, n, F)."""
         # beyond the outer knots they stay constant, because straight lines of logs would explode
-        position = place_of(self._fit, "mean", columns["score"])
+        position = self._curves.position("mean", columns["score"])
         basis = spline_matrix(
             np.clip(position, self._knots[0], self._knots[-1]), self._knots
         )
-        return np.asarray(basis @ chosen(draws)(self._coefficients))
+        coefficients = self._coefficients
+        return np.asarray(
+            basis @ (coefficients if draws is None else coefficients[draws])
+        )
 
     def _predictors(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """Both curves and the further predictors at items, (draws, n, 2 + F)."""
-        curves = curve_draws(self._fit, *self._terms(columns), chosen(draws))
+        curves = self._curves.at(*places(self._family.outcome, columns), draws)
         further = self._further(columns, draws)
         return np.concatenate([np.stack(curves, axis=-1), further], axis=-1)
 
     def _solve(self, columns: Columns, predictors: Floats) -> Floats:
         """Weights (draws, n, R) of items with these predictors."""
         weight = weights_of_draws(predictors, self._forms(columns))
-        if not self._fit.prior.zero:
+        if not self._prior.zero:
             return weight
         share = special.expit(predictors[..., -1:])
         return np.concatenate([(1.0 - share) * weight, share], axis=-1)
@@ -188,17 +157,17 @@ class SmoothWeights:
 
     def are_interpolated(self, columns: Columns) -> Bools:
         """Return the items, (n,), whose weights are interpolated along the score."""
-        position = place_of(self._fit, "mean", columns["score"])
-        prior = self._fit.prior
+        position = self._curves.position("mean", columns["score"])
+        prior = self._prior
         # bins and sizes matter too, or there are too many groups for tables in memory
         if (
             prior.exposure is not None
             or prior.bin_effects
-            or len(self._fit.groups) > _MOST_GROUPS
+            or len(self._curves.groups) > _MOST_GROUPS
         ):
             return np.zeros(len(position), dtype=bool)
         inside = (position >= self._edges[0]) & (position <= self._edges[-1])
-        return inside & (atom_of(self._fit, columns["score"]) == 0)
+        return inside & (self._curves.atom(columns["score"]) == 0)
 
     def by_draw(
         self, columns: Columns, draws: Ints, least: int = _POINTS
@@ -207,13 +176,13 @@ class SmoothWeights:
 
         That is in panels with the `least` number of scores, or with points that are solved for.
         """
-        position = place_of(self._fit, "mean", columns["score"])
+        position = self._curves.position("mean", columns["score"])
         out = np.empty((len(position), len(draws), self.number), dtype=np.float32)
         to_solve = ~self.are_interpolated(columns)
         panel = np.searchsorted(self._edges[1:-1], position)
         labels = (
             columns["group"]
-            if self._fit.groups and "group" in columns
+            if self._curves.groups and "group" in columns
             else np.array([""])
         )
         labels = np.broadcast_to(labels, len(position))
@@ -221,14 +190,12 @@ class SmoothWeights:
             of_label = ~to_solve & (labels == label)
             for k in np.unique(panel[of_label]).tolist():
                 items = np.flatnonzero(of_label & (panel == k))
-                key = ("weights", label, k)
-                if (
-                    key not in self._fit._computed
-                    and len(np.unique(position[items])) < least
-                ):
-                    to_solve[items] = True
-                    continue
-                table = self._fit._once(key, partial(self._table, label, k))
+                if (label, k) not in self._tables:
+                    if len(np.unique(position[items])) < least:
+                        to_solve[items] = True
+                        continue
+                    self._tables[label, k] = self._table(label, k)
+                table = self._tables[label, k]
                 share = (position[items] - self._edges[k]) / (
                     self._edges[k + 1] - self._edges[k]
                 )
@@ -243,7 +210,7 @@ class SmoothWeights:
         """Log weights at a panel's points, (points, draws, R), of one group or all."""
         low, high = self._edges[panel : panel + 2]
         position = low + (high - low) * (0.5 + 0.5 * _CHEBYSHEV)
-        columns: dict[str, Any] = {"score": self._fit.axis("mean").inverse(position)}
+        columns: dict[str, Any] = {"score": self._curves.axis("mean").inverse(position)}
         if label:
             columns["group"] = np.full(_POINTS, label, dtype=object)
         weight = self._solve(columns, self._predictors(columns))
@@ -251,9 +218,10 @@ class SmoothWeights:
         return np.ascontiguousarray(log_weight, dtype=np.float32)
 
 
-def smooth_weights(fit: Fit) -> SmoothWeights:
-    """The weights of a fit, made once."""
-    return fit._once(SmoothWeights, lambda: SmoothWeights(fit))
+def weights_of(curves: Curves) -> ComponentWeights:
+    """Return the weights of the components of a mixture's curves, made once."""
+    weights: ComponentWeights = curves.once(curves.weights or SmoothWeights)
+    return weights
 
 
 def _interpolated(
@@ -273,19 +241,31 @@ def _interpolated(
     return weight.reshape(len(share), -1, number)
 
 
-def _pilot(fit: Fit) -> Fit:
-    """The pilot's curves, which place the components, as a fit with one draw."""
-    data = fit.data["constant_data"].to_dataset()
+def _pilot(curves: Curves) -> Curves:
+    """The pilot's curves, which place the components, as one draw."""
     names = {
-        name: name.removeprefix("pilot_") for name in map(str, data) if "pilot_" in name
+        name: name.removeprefix("pilot_")
+        for name in map(str, curves.bins)
+        if "pilot_" in name
     }
-    posterior = data[list(names)].rename(names).expand_dims(("chain", "draw"))
+    draw = curves.bins[list(names)].rename(names).expand_dims(("chain", "draw"))
     # a group that the fit does not know gets the shared curve
-    scales = [name for name in fit.data["posterior"] if str(name).endswith("_sd")]
-    posterior = posterior.assign(
-        {name: (("chain", "draw"), np.zeros((1, 1))) for name in scales}
-    )
-    return with_posterior(fit, posterior.assign_coords(group=list(fit.groups)))
+    scales = [name for name in curves.posterior if str(name).endswith("_sd")]
+    zeros = {name: (("chain", "draw"), np.zeros((1, 1))) for name in scales}
+    groups = list(curves.groups)
+    return curves.with_draws(draw.assign(zeros).assign_coords(group=groups))
+
+
+def moment_variables(
+    mean: Floats, variance: Floats, like: Mapping[str, Floats]
+) -> dict[str, Floats]:
+    """Variables of `calibration_curves` from two moments; `like` are those of the family."""
+    variables = {"mean": mean, "variance": variance, "log_variance": np.log(variance)}
+    if "shape" in like:  # for the Gamma with these moments
+        shape = mean**2 / variance
+        rate = mean / variance
+        variables |= {"log_mean": np.log(mean), "shape": shape, "rate": rate}
+    return variables
 
 
 def _with_moments(thinned: Floats, draws: Floats) -> Floats:

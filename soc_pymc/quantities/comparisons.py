@@ -1,6 +1,7 @@
 """Comparisons of scores of the same items, of groups at equal score, and of prior with data."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from .._lib.arguments import PROBABILITY, SEED, A, shown
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Floats, Ints, equal_parts
 from .._lib.errors import FitError
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
@@ -24,22 +25,22 @@ from ..checks.findings import (
     result_table,
     two_sided,
 )
-from ..checks.observations import check_roles, check_rows
-from ..checks.pit import equal_parts
+from ..checks.observations import check_rows
 from ..data.items import Grouping, Items, label_of
 from ..data.statistics import STATISTICS, Statistics
 from ..families.scales import LINEAR, LOG, LOGIT
+from ..fits.curves import Curves
 from ..fits.fit import FIT, PARETO_K, Fit
 from ..posterior.calibration import calibration_curves
-from ..posterior.curves import extrapolation_reported, items_at_once
+from ..posterior.extrapolation import extrapolation_reported
 from ..posterior.item_columns import (
     Columns,
-    check_groups,
+    check_statistics,
     in_chunks,
     read_items,
     select,
 )
-from ..posterior.predictive import posterior_of
+from ..posterior.predictive import Posterior, posterior_of
 from .curves import SHARES, r_squared, score_quantiles, statistics_of, variance_parts
 
 _SAMPLE = 20_000  # random items that correlations are computed from
@@ -89,11 +90,15 @@ def compare_scores(
 
     Parameters
     ----------
-    scores
+    scores : Mapping[str, tuple[Fit, items]]
         By name, a fit and its items: the same rows in the same order, of which only the score (and
         the groups) differ. The first is the one that others are compared with.
-    prob, seed, progress
-        Probability of the intervals, seed of random numbers, and whether to show progress.
+    prob : float
+        Probability of the intervals, between 0 and 1.
+    seed : int
+        Seed of random numbers.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
@@ -110,6 +115,12 @@ def compare_scores(
         If there are fewer than two scores, a fit has a single draw or is of another kind of items,
         or the items are not the same rows in the same order.
 
+    References
+    ----------
+    .. [1] Giordano and Broderick (2023), The Bayesian infinitesimal jackknife for variance.
+    .. [2] Iman and Conover (1982), A distribution-free approach to inducing rank correlation
+       among input variables, Communications in Statistics B 11, 311-334.
+
     Examples
     --------
     >>> import soc_pymc as soc
@@ -125,57 +136,42 @@ def compare_scores(
     seed = SEED(seed, "seed")
     _check(scores)
     rng = np.random.default_rng(seed)
-    variances: dict[str, Floats] = {}  # explained and total, (2, draws)
-    influence: dict[str, tuple[Floats, float]] = {}
-    reference_columns: Columns = {}
-    for name, (fit, items) in scores.items():
-        # the bins that a fit keeps are those of all groups together
-        stats = statistics_of(fit, items) if fit.groups else None
-        with extrapolation_reported():  # by the pass over the items
-            drawn = variance_parts(fit, stats)
-        variances[name] = np.stack(
-            [drawn[c].to_numpy().ravel() for c in ("explained", "total")]
-        )
-        columns, _ = read_items(fit, items, (), progress)
-        n = len(columns["score"])  # the same random rows of all tables of as many
-        rows = np.random.default_rng(seed).choice(n, min(_SAMPLE, n), replace=False)
-        columns = select(columns, np.sort(rows))
-        reference_columns = reference_columns or columns
-        outcome = posterior_of(fit).outcome
-        roles = {role: role for role in (outcome.observed, outcome.size)}
-        check_rows(reference_columns, columns, roles, f"score {name!r}")
-        influence[name] = _influence(fit, columns, variances[name][0], progress)
     reference, *further = scores
-    number = min(draws.shape[1] for draws in variances.values())
-    even = [
-        np.linspace(0, x.shape[1] - 1, number).astype(int) for x in variances.values()
+    columns: dict[str, Columns] = {}
+    parts: dict[str, _Explained] = {}
+    for name, (fit, items) in scores.items():
+        posterior = posterior_of(fit)
+        columns[name] = _sample(posterior.curves, items, seed, progress)
+        outcome = posterior.outcome
+        roles = {role: role for role in (outcome.observed, outcome.size)}
+        check_rows(columns[reference], columns[name], roles, f"score {name!r}")
+        parts[name] = _explained(posterior, items, columns[name], progress)
+    number = min(len(part.explained) for part in parts.values())
+    base = parts[reference].evenly(number)
+    others = [parts[name].evenly(number) for name in further]
+    correlation = [_correlation(base, other) for other in others]
+    orders = [
+        _pairing(base.explained, other.explained, value, rng)
+        for other, value in zip(others, correlation, strict=True)
     ]
-    base, *others = (x[:, k] for x, k in zip(variances.values(), even, strict=True))
-    correlation = [
-        _correlation(influence[reference], influence[name]) for name in further
-    ]
-    others = [
-        draws[:, _pairing(base[0], draws[0], value, rng)]
-        for draws, value in zip(others, correlation, strict=True)
-    ]
-    total = np.mean([draws[1] for draws in (base, *others)], axis=0)
+    paired = list(zip(others, orders, strict=True))
+    total = np.mean([base.total, *(other.total[k] for other, k in paired)], axis=0)
     # Var(theta) is the same for all scores: what one explains more, it leaves less unexplained
-    gains = np.array([draws[0] - base[0] for draws in others])
+    gains = np.array([other.explained[k] - base.explained for other, k in paired])
     differences = {"R-squared": gains / total, "E Var(theta | t)": -gains}
     where = [f"{name} - {reference}" for name in further]
     p = _p_values(gains.T)
     worse = (p < 1.0 - prob) & (np.median(gains, axis=1) < 0.0)
-    columns = {"p": p, "verdict": np.where(worse, WARN, OK)}
-    parts = (estimates(k, where, x.T, prob, **columns) for k, x in differences.items())
-    coords = {"score": np.array(further, dtype=object), "draw": np.arange(number)}
-    data = xr.Dataset(
-        {"correlation": ("score", correlation)}, coords, {"reference": reference}
-    )
+    tests = {"p": p, "verdict": np.where(worse, WARN, OK)}
+    rows = (estimates(k, where, x.T, prob, **tests) for k, x in differences.items())
+    variables: dict[str, Any] = {"correlation": ("score", correlation)}
     for name, draws in zip(
         ("r_squared", "unexplained"), differences.values(), strict=True
     ):
-        data[name] = ("score", "draw"), draws
-    return Result(result_table(*parts), data, (), f"scores against {reference}")
+        variables[name] = ("score", "draw"), draws
+    coords = {"score": np.array(further, dtype=object), "draw": np.arange(number)}
+    data = xr.Dataset(variables, coords, {"reference": reference})
+    return Result(result_table(*rows), data, (), f"scores against {reference}")
 
 
 def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
@@ -190,20 +186,46 @@ def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
         raise FitError(
             f"{len(scores)} score: there is nothing to compare it with, give two"
         )
-    kinds = sorted(
-        {posterior_of(fit).outcome.words.outcomes for fit, _ in scores.values()}
-    )
+    kinds = sorted({fit.curves.outcome.words.outcomes for fit, _ in scores.values()})
     if len(kinds) > 1:
         raise FitError(
             f"the fits describe {' and '.join(kinds)}: compare scores of the same items"
         )
 
 
-def _influence(
-    fit: Fit, columns: Columns, explained: Floats, progress: bool | None
-) -> tuple[Floats, float]:
-    """Return items' influence on the mean of draws, and the part of its squares that is noise."""
-    posterior = posterior_of(fit)
+@dataclass(frozen=True, eq=False)
+class _Explained:
+    """Variance of theta that a score explains, with the influence of items on its mean."""
+
+    explained: Floats  # (draws,)
+    total: Floats
+    influence: Floats  # (items,)
+    noise: (
+        float  # part of the sum of squares of influences that is noise of finite draws
+    )
+
+    def evenly(self, number: int) -> "_Explained":
+        """Return some of the draws, evenly spaced."""
+        even = np.linspace(0, len(self.total) - 1, number).astype(int)
+        return replace(self, explained=self.explained[even], total=self.total[even])
+
+
+def _sample(curves: Curves, items: Items, seed: int, progress: bool | None) -> Columns:
+    """Return random rows, the same of all tables of as many."""
+    columns, _ = read_items(curves, items, (), progress)
+    n = len(columns["score"])
+    rows = np.random.default_rng(seed).choice(n, min(_SAMPLE, n), replace=False)
+    return select(columns, np.sort(rows))
+
+
+def _explained(
+    posterior: Posterior, items: Items, columns: Columns, progress: bool | None
+) -> _Explained:
+    curves = posterior.curves
+    # the bins that a fit keeps are those of all groups together
+    stats = statistics_of(curves, items) if curves.groups else None
+    with extrapolation_reported():  # by the pass over the items
+        explained, total = variance_parts(posterior, stats)
     centred = explained - explained.mean()
 
     def values(part: Columns) -> Floats:
@@ -211,17 +233,21 @@ def _influence(
         shifts = centred @ (log_density - log_density.mean(axis=0)) / len(centred)
         return np.stack([shifts, log_density.var(axis=0)])
 
-    step = items_at_once(fit)
     influence, variance = in_chunks(
-        values, step, columns, "influence of items", progress
+        values, curves.items_at_once, columns, "influence of items", progress
     )
-    return influence, float(variance.sum() * explained.var() / len(explained))
+    noise = float(variance.sum() * explained.var() / len(explained))
+    return _Explained(explained, total, influence, noise)
 
 
-def _correlation(a: tuple[Floats, float], b: tuple[Floats, float]) -> float:
+def _correlation(a: _Explained, b: _Explained) -> float:
     """Return the correlation of two sums of influences, without the noise of finite draws."""
-    squares = [max(float(x @ x) - noise, 0.1 * float(x @ x)) for x, noise in (a, b)]
-    return float(np.clip(a[0] @ b[0] / np.sqrt(squares[0] * squares[1]), -1.0, 1.0))
+    squares = []
+    for part in (a, b):
+        square = float(part.influence @ part.influence)
+        squares.append(max(square - part.noise, 0.1 * square))
+    product = a.influence @ b.influence
+    return float(np.clip(product / np.sqrt(squares[0] * squares[1]), -1.0, 1.0))
 
 
 def _pairing(
@@ -244,9 +270,12 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
 
     Parameters
     ----------
-    fit, stats, prob
-        A fit with groups, by `soc.VI` or `soc.NUTS`; statistics with the same columns of groups;
-        and the probability of the intervals.
+    fit : Fit
+        A fit with groups, by `soc.VI` or `soc.NUTS`.
+    stats : Statistics
+        Statistics with the same columns of groups.
+    prob : float
+        Probability of the intervals, between 0 and 1.
 
     Returns
     -------
@@ -262,6 +291,11 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     ------
     FitError, StatisticsError
         If the fit has no groups or a single draw, or the statistics have other columns or groups.
+
+    References
+    ----------
+    .. [1] Gelman, Hill and Yajima (2012), Why we (usually) don't have to worry about multiple
+       comparisons, Journal of Research on Educational Effectiveness 5, 189-211.
 
     Examples
     --------
@@ -283,15 +317,15 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
             "the fit has no groups: give the items group= and fit their statistics"
         )
     check_draws(fit, "the fit")
-    check_roles(fit, stats)
-    check_groups(fit, stats)
-    effect, to_effect, neutral = _EFFECTS[posterior_of(fit).outcome.theta.name]
+    posterior = posterior_of(fit)
+    check_statistics(posterior.curves, stats)
+    effect, to_effect, neutral = _EFFECTS[posterior.outcome.theta.name]
     parts = []
     advice = []
     data = {}
     levels = {}
     for place, grouping in enumerate(stats.groupings):
-        draws, n = _effects(fit, stats, grouping, place)
+        draws, n = _effects(posterior, stats, grouping, place)
         column = grouping.column
         levels[grouping.name] = list(grouping.levels)
         data[f"effect_of_{column}"] = ("draw", grouping.name), draws
@@ -326,13 +360,12 @@ def _p_values(draws: Floats) -> Floats:
 
 
 def _effects(
-    fit: Fit, stats: Statistics, grouping: Grouping, place: int
+    posterior: Posterior, stats: Statistics, grouping: Grouping, place: int
 ) -> tuple[Floats, Ints]:
     """Return effects of levels, (draws, levels), 0 on average over items; and items of each."""
-    posterior = posterior_of(fit)
     part = stats.table("part")
     scale = posterior.outcome.theta
-    axis = fit.axis("mean").local
+    axis = posterior.curves.axis("mean").local
     level = grouping.code[part["group"]]
     shifts: list[Floats] = []
     for k, label in enumerate(grouping.levels):
@@ -343,15 +376,15 @@ def _effects(
         point = equal_parts(part["bin"][rows].astype(float), _POINTS, n)
         items = np.bincount(point, n)
         score = axis.score(np.bincount(point, position) / items)
-        crossed = [label if i == place else None for i in range(len(fit.groupings))]
-        labels = np.full(
-            len(score), label_of(crossed) if len(crossed) > 1 else label, dtype=object
+        crossed = [label if i == place else None for i in range(len(stats.groupings))]
+        of_level = label_of(crossed) if len(crossed) > 1 else label
+        labels = {"group": np.full(len(score), of_level, dtype=object)}
+        # a term in size shifts both curves alike
+        columns = {"score": score, posterior.outcome.size: np.ones(len(score))}
+        with_level, shared = (
+            scale.position(posterior.curve_variables(columns | group)["mean"])
+            for group in (labels, {})
         )
-        size = np.ones(len(score))  # a term in it shifts both curves alike
-        curves = (
-            posterior.curves(score, group, size)["mean"] for group in (labels, None)
-        )
-        with_level, shared = (scale.position(curve) for curve in curves)
         shifts.append((with_level - shared) @ (items / n.sum()))
     n = np.bincount(level, part["n"], len(shifts)).astype(np.int64)
     effects = np.stack(shifts, axis=1)
@@ -377,12 +410,18 @@ def sensitivity(
 
     Parameters
     ----------
-    fit, stats, progress
-        The fit, by `soc.VI` or `soc.NUTS`, the statistics that it was made from, and whether to
-        show progress.
-    score, group, exposure
-        As in `calibration_curves`; without scores five, below which 5, 25, 50, 75 and 95% of the
-        items lie.
+    fit : Fit
+        The fit, by `soc.VI` or `soc.NUTS`.
+    stats : Statistics
+        The statistics that it was made from.
+    score : array_like, shape (n,), or None
+        Scores of the curves; None takes five, below which 5, 25, 50, 75 and 95% of the items lie.
+    group : str, tuple or None
+        As in `calibration_curves`.
+    exposure : float, array_like of shape (n,), or None
+        As in `calibration_curves`.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
@@ -399,6 +438,11 @@ def sensitivity(
         If the fit has fewer than 100 draws, the statistics are not those that made it, or a score,
         group or exposure is not valid.
 
+    References
+    ----------
+    .. [1] Kallioinen, Paananen, Buerkner and Vehtari (2024), Detecting and diagnosing prior and
+       likelihood sensitivity with power-scaling, Statistics and Computing 34.
+
     Examples
     --------
     >>> import soc_pymc as soc
@@ -414,12 +458,11 @@ def sensitivity(
     from ..inference.variational import importance
 
     check_draws(fit, "the fit")
-    sizes = fit.data["posterior"].sizes
-    if (number := sizes["chain"] * sizes["draw"]) < _FEWEST:
+    if (number := fit.curves.number) < _FEWEST:
         raise FitError(
             f"{number} draws are too few to reweight: fit with soc.VI(draws=1000)"
         )
-    scores = score_quantiles(fit, SHARES) if score is None else score
+    scores = score_quantiles(fit.curves, SHARES) if score is None else score
     quantities = calibration_curves(fit, scores, group, exposure)
     quantities = quantities[["mean"] if fit.mean_only else ["mean", "log_variance"]]
     with phase("sensitivity", enabled=progress):

@@ -9,28 +9,32 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from .._lib import arguments as rules
 from .._lib.arguments import PROBABILITY, OneOf, OrNone, shown
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Bools, Floats, Ints, equal_parts, middle_shares
 from .._lib.errors import FitError
-from ..checks.findings import PROB, Result, estimates, result_table
+from ..checks.findings import ALL, PROB, Result, estimates, result_table
 from ..checks.observations import (
     ITEMS_OR_STATISTICS,
-    check_roles,
-    summed,
     totals_without_folds,
 )
-from ..checks.pit import ALL, equal_parts
-from ..data.items import Items, roles_of
+from ..data.items import Items
 from ..data.statistics import STATISTICS, Statistics
-from ..families import family_of
-from ..fits.fit import FIT, Fit, outcome_roles
-from ..posterior.calibration import calibration_curves, curves_of
-from ..posterior.curves import warn_of_extrapolated_bins
-from ..posterior.item_columns import Columns, check_groups, posterior_roles, select
-from ..posterior.predictive import posterior_of
+from ..fits.curves import Curves
+from ..fits.fit import FIT, Fit
+from ..posterior.bins import BinPositions
+from ..posterior.calibration import calibration_curves, curve_variables
+from ..posterior.extrapolation import warn_of_extrapolated_bins
+from ..posterior.item_columns import (
+    Columns,
+    check_statistics,
+    posterior_roles,
+    select,
+    summed,
+)
+from ..posterior.predictive import Posterior, posterior_of
 
 SHARES = (
     0.05,
@@ -40,11 +44,7 @@ SHARES = (
     0.95,
 )  # shares of the items, at whose scores curves are shown
 
-_WIDE = 1 << 32  # more than there are bins
 _MIXED_BINS = 200  # bins to evaluate a mixture, which costs more per cell
-_ROUNDING = (
-    1e-12  # a variance below this share of the square is that of equal scores, 0
-)
 
 
 def r_squared(fit: Fit, stats: Statistics | None = None) -> xr.DataArray:
@@ -55,9 +55,11 @@ def r_squared(fit: Fit, stats: Statistics | None = None) -> xr.DataArray:
 
     Parameters
     ----------
-    fit, stats
-        The fit, and statistics of other items to take means over. A fit with groups needs some: the
-        group then counts as part of the score.
+    fit : Fit
+        The fit.
+    stats : Statistics or None
+        Statistics of other items to take means over. A fit with groups needs some: the group then
+        counts as part of the score.
 
     Returns
     -------
@@ -69,6 +71,11 @@ def r_squared(fit: Fit, stats: Statistics | None = None) -> xr.DataArray:
     FitError, StatisticsError
         If statistics have other columns or lack groups that the fit has.
 
+    References
+    ----------
+    .. [1] Muralidharan and Najmi (2015), Second order calibration: a simple way to get
+       approximate posteriors.
+
     Examples
     --------
     >>> import soc_pymc as soc
@@ -77,34 +84,32 @@ def r_squared(fit: Fit, stats: Statistics | None = None) -> xr.DataArray:
     """
     fit = FIT(fit, "fit")
     stats = OrNone(STATISTICS)(stats, "stats")
-    return variance_parts(fit, stats)["r_squared"]
+    posterior = posterior_of(fit)
+    explained, total = variance_parts(posterior, stats)
+    return by_draw(posterior.curves, {"r_squared": explained / total})["r_squared"]
 
 
-def variance_parts(fit: Fit, stats: Statistics | None) -> xr.Dataset:
-    """Return draws of ``explained`` and ``total`` variance of theta, and of R^2."""
-    support = support_of(fit, stats)
+def variance_parts(
+    posterior: Posterior, stats: Statistics | None
+) -> tuple[Floats, Floats]:
+    """Return draws of the explained and the total variance of theta, each (draws,)."""
+    curves = posterior.curves
+    support = support_of(curves, stats)
     share = support.items / support.items.sum()
     number = len(support.items)
 
     def values(part: slice, centre: float = 0.0) -> list[Floats]:
-        points = select(support.columns, part)
-        curves = curves_of(fit, points["score"], points.get("group"))
-        mean, variance = (
-            curves[name].to_numpy().reshape(-1, len(points["score"]))
-            for name in ("mean", "variance")
-        )
-        return [mean - centre, (mean - centre) ** 2, variance]
+        variables = curve_variables(posterior, select(support.columns, part))
+        off = variables["mean"] - centre
+        return [off, off**2, variables["variance"]]
 
     # squares about some mean lose no digits
     centre = float(values(slice(None, None, max(1, number // 20)))[0].mean())
     target = np.zeros(number, dtype=np.int64)
     centred = partial(values, centre=centre)
-    mean, square, within = (x[:, 0] for x in summed(fit, share, target, 1, centred))
+    mean, square, within = (x[:, 0] for x in summed(curves, share, target, 1, centred))
     explained = np.maximum(square - mean**2, 0.0)
-    total = explained + within
-    return by_draw(
-        fit, {"explained": explained, "total": total, "r_squared": explained / total}
-    )
+    return explained, explained + within
 
 
 def variance_reduction(
@@ -123,11 +128,19 @@ def variance_reduction(
 
     Parameters
     ----------
-    fit, items
-        The fit, and items, or statistics (with joint cells for a mixture).
-    weight, bins, prob, progress
-        Means are over units of ``"exposure"``, as in the paper, or over ``"items"`` (of values the
-        only choice). Number of bins of about equally many items; probability of the intervals.
+    fit : Fit
+        The fit.
+    items : PoissonItems, NormalItems, BinomialItems or Statistics
+        Items, or statistics (with joint cells for a mixture).
+    weight : {"items", "exposure"}
+        What means are over: units of ``"exposure"``, as in the paper, or ``"items"`` (of values the
+        only choice).
+    bins : int
+        Number of bins of about equally many items.
+    prob : float
+        Probability of the intervals, between 0 and 1.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
@@ -140,6 +153,11 @@ def variance_reduction(
     ------
     FitError, ItemsError, StatisticsError
         If an argument is not valid, or items or statistics are not of the fit's kind.
+
+    References
+    ----------
+    .. [1] Muralidharan and Najmi (2015), Second order calibration: a simple way to get
+       approximate posteriors.
 
     Examples
     --------
@@ -157,14 +175,13 @@ def variance_reduction(
                 point, return_index=True, return_inverse=True
             )
         rows = select(columns, chosen)
-        size = rows[posterior.outcome.size]
         after = posterior.moments(columns)[1]
-        before = posterior.curves(rows["score"], rows.get("group"), size)["variance"]
+        before = posterior.curve_variables(rows)["variance"]
         return [after, before[:, inverse]]
 
-    options = {"weight": weight, "bins": bins, "prob": prob, "progress": progress}
+    options = _Options(weight, bins, prob, progress)
     what = "E Var(theta | t, y) / E Var(theta | t)"
-    return _ratio_by_bin(fit, items, options, what, "ratio", terms)
+    return _ratio_by_bin(posterior, items, options, what, "ratio", terms)
 
 
 def shrinkage(
@@ -184,14 +201,29 @@ def shrinkage(
 
     Parameters
     ----------
-    fit, items, weight, bins, prob, progress
-        As in `variance_reduction`, with the same errors.
+    fit : Fit
+        The fit.
+    items : PoissonItems, NormalItems, BinomialItems or Statistics
+        As in `variance_reduction`.
+    weight : {"items", "exposure"}
+        What means are over.
+    bins : int
+        Number of bins of about equally many items.
+    prob : float
+        Probability of the intervals, between 0 and 1.
+    progress : bool or None
+        Whether to show progress.
 
     Returns
     -------
     Result
         Its ``table`` has the mean of s over all items, and over those of each bin; ``data`` has the
         draws ``share`` and ``share_by_bin``, as in `variance_reduction`.
+
+    Raises
+    ------
+    FitError, ItemsError, StatisticsError
+        As in `variance_reduction`.
 
     Examples
     --------
@@ -208,36 +240,51 @@ def shrinkage(
         response = posterior.outcome.response(size, mean, variance)
         return [1.0 - response, np.ones((1, len(point)))]
 
-    options = {"weight": weight, "bins": bins, "prob": prob, "progress": progress}
-    return _ratio_by_bin(fit, items, options, "share of the prior", "share", terms)
+    options = _Options(weight, bins, prob, progress)
+    return _ratio_by_bin(
+        posterior, items, options, "share of the prior", "share", terms
+    )
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What means are over, number of bins, probability of intervals, and progress."""
+
+    weight: str
+    bins: int
+    prob: float
+    progress: bool | None
+
+    def __post_init__(self) -> None:
+        OneOf("items", "exposure")(self.weight, "weight")
+        rules.Whole(1, 1 << 31)(self.bins, "bins")
+        PROBABILITY(self.prob, "prob")
 
 
 def _ratio_by_bin(
-    fit: Fit,
+    posterior: Posterior,
     data: Items | Statistics,
-    options: Mapping[str, Any],
+    options: _Options,
     what: str,
     name: str,
     terms: Callable[[Columns, Ints], list[Floats]],
 ) -> Result:
     """Return the ratio of weighted sums of two `terms`, of all items and by bin."""
     ITEMS_OR_STATISTICS(data, "items")
-    OneOf("items", "exposure")(options["weight"], "weight")
-    rules.Whole(1, 1 << 31)(options["bins"], "bins")
-    PROBABILITY(options["prob"], "prob")
-    outcome = posterior_of(fit).outcome
-    mixed = fit.prior.gridded
-    by_size = options["weight"] == "exposure"
+    curves = posterior.curves
+    outcome = posterior.outcome
+    mixed = posterior.prior.gridded
+    by_size = options.weight == "exposure"
     if by_size and not outcome.sizes_add:
         raise FitError(
             f"items with {outcome.words.outcomes} have no exposure: give weight='items'"
         )
-    stats = data if isinstance(data, Statistics) else statistics_of(fit, data)
-    support = support_of(fit, stats)
+    stats = data if isinstance(data, Statistics) else statistics_of(curves, data)
+    support = support_of(curves, stats)
     if mixed:
         stats.cells("joint")  # raises where there are none
     table = stats.table("joint" if mixed else outcome.margins[0])
-    place = np.searchsorted(support.key, _key(fit, table))
+    place = support.bins.rows(table)
     point = (2 * place[:, None] + np.arange(2)).ravel()
     if by_size:
         y, size, weights = outcome.exposure_means(table)
@@ -251,8 +298,8 @@ def _ratio_by_bin(
         outcome.size: size,
         **select(support.columns, point),
     }
-    number_of_bin = np.repeat(support.key % _WIDE, 2).astype(float)
-    bin_of = equal_parts(number_of_bin, options["bins"], support.items)
+    number_of_bin = np.repeat(support.bins.bin, 2).astype(float)
+    bin_of = equal_parts(number_of_bin, options.bins, support.items)
     n = np.bincount(bin_of, support.items)
     score = np.bincount(bin_of, support.items * support.columns["score"]) / n
 
@@ -260,16 +307,16 @@ def _ratio_by_bin(
         return terms(select(columns, part), point[part])
 
     target = bin_of[point]
-    above, below = summed(fit, weights, target, len(score), values, options["progress"])
+    above, below = summed(curves, weights, target, len(score), values, options.progress)
     overall = above.sum(axis=1) / below.sum(axis=1)
     by_bin = above / below
     where = [ALL, *(f"score {t:.4g}" for t in score)]
     number = np.round(n).astype(np.int64)
     draws = np.column_stack([overall, by_bin])
     items = [number.sum(), *number]
-    rows = estimates(what, where, draws, options["prob"], n=items)
+    rows = estimates(what, where, draws, options.prob, n=items)
     coords = {"score": ("bin", score), "n_items": ("bin", number)}
-    ratios = by_draw(fit, {name: overall, f"{name}_by_bin": by_bin}, **coords)
+    ratios = by_draw(curves, {name: overall, f"{name}_by_bin": by_bin}, **coords)
     return Result(result_table(rows), ratios, (), what)
 
 
@@ -288,10 +335,16 @@ def score_at(
 
     Parameters
     ----------
-    fit, target
-        The fit, and a number in the unit of theta, or several.
-    group, exposure, prob
-        As in `calibration_curves`, with one exposure; and the probability of the intervals.
+    fit : Fit
+        The fit.
+    target : float or array_like, shape (k,)
+        What E(theta | t) shall reach, in the unit of theta.
+    group : str, tuple or None
+        As in `calibration_curves`.
+    exposure : float or None
+        As in `calibration_curves`.
+    prob : float
+        Probability of the intervals, between 0 and 1.
 
     Returns
     -------
@@ -319,7 +372,7 @@ def score_at(
     curves = calibration_curves(fit, None, group, exposure)
     score = curves["score"].to_numpy()
     axis = fit.axis("mean")
-    scale = posterior_of(fit).outcome.theta
+    scale = fit.curves.outcome.theta
     mean = curves["mean"].to_numpy().reshape(-1, len(score))
     scores = []
     shares = []
@@ -369,7 +422,7 @@ def _first_crossing(position: Floats, excess: Floats) -> tuple[Floats, Bools]:
 
 def summary(fit: Fit) -> pd.DataFrame:
     """Return the table of `Fit.summary`."""
-    drawn = calibration_curves(fit, score_quantiles(fit, SHARES))
+    drawn = calibration_curves(fit, score_quantiles(fit.curves, SHARES))
     curves: dict[str, Any] = {"E(theta | t)": drawn["mean"]}
     if not fit.mean_only:
         curves["sd(theta | t)"] = drawn["variance"] ** 0.5
@@ -380,8 +433,8 @@ def summary(fit: Fit) -> pd.DataFrame:
     }
     if not (fit.mean_only or fit.groups):  # with groups it needs statistics
         values["R-squared", np.nan] = r_squared(fit)
-    posterior = fit.data["posterior"]
-    for name in family_of(fit.prior).curves:
+    posterior = fit.curves.posterior
+    for name in fit.curves.family.curve_names:
         if f"{name}_wiggle_sd" in posterior:
             values[f"{name}: sd about a line", np.nan] = posterior[f"{name}_wiggle_sd"]
     rows = [
@@ -398,85 +451,75 @@ def summary(fit: Fit) -> pd.DataFrame:
 class SupportPoints:
     """Scores that stand for items: two of every bin (of every group), one after the other."""
 
-    key: Ints  # of the group and bin of every second point
+    bins: BinPositions
     columns: Columns  # of the points: their score, and their group where groups are not pooled
     items: Floats
 
 
-def _key(fit: Fit, table: Mapping[str, NDArray[Any]]) -> Ints:
-    """Return the number of the group (where the fit has groups) and bin of rows of a table."""
-    group = table["group"] * _WIDE if fit.groups else 0
-    return np.asarray(group + table["bin"], dtype=np.int64)
-
-
-def support_of(fit: Fit, stats: Statistics | None = None) -> SupportPoints:
+def support_of(curves: Curves, stats: Statistics | None = None) -> SupportPoints:
     """Return scores an sd below and above the mean of bins: of statistics, or else of the fit."""
-    scale = fit.axis("mean").local
+    scale = curves.axis("mean").local
     if stats is None:
-        known = fit.data["constant_data"].to_dataset()
-        if fit.groups or scale.width not in known:
-            lack = (
-                "what scores each group has"
-                if fit.groups
-                else "how wide its bins of scores are"
-            )
-            raise FitError(
-                f"the fit does not say {lack}: give the statistics too, or the items"
-            )
-        names = ("score", scale.width, "score_min", "score_max", "n_items")
-        score, sd, low, high, items = (known[name].to_numpy() for name in names)
-        key = np.arange(len(items))
-        position = scale.position(score)
+        bins = _bins_of_fit(curves)
     else:
-        check_roles(fit, stats)
-        check_groups(fit, stats)
-        warn_of_extrapolated_bins(fit, stats)
-        part = stats.table("part")
-        sums = dict.fromkeys(("n", *scale.sums), "sum")
-        ways = sums | {"score_min": "min", "score_max": "max"}
-        frame = pd.DataFrame({name: part[name] for name in ways})
-        bins = frame.groupby(_key(fit, part)).agg(ways)
-        key, (items, *totals, low, high) = (
-            bins.index.to_numpy(),
-            bins.to_numpy(dtype=float).T,
-        )
-        position, square = (total / items for total in totals)
-        variance = square - position**2
-        sd = np.sqrt(np.where(variance > _ROUNDING * square, variance, 0.0))
-    pairs = scale.score(position[:, None] + np.stack([-sd, sd], axis=1))
-    points = {"score": np.clip(pairs, low[:, None], high[:, None]).ravel()}
-    if stats is not None and fit.groups:
-        points["group"] = np.repeat(
-            np.array(stats.groups, dtype=object)[key // _WIDE], 2
-        )
-    return SupportPoints(key, points, np.repeat(items, 2) / 2)
+        check_statistics(curves, stats)
+        warn_of_extrapolated_bins(curves, stats)
+        bins = BinPositions.of(stats, scale, bool(curves.groups))
+    ends = np.stack([bins.mean - bins.sd, bins.mean + bins.sd], axis=1)
+    scores = np.clip(scale.score(ends), bins.low[:, None], bins.high[:, None])
+    points = {"score": scores.ravel()}
+    if stats is not None and curves.groups:
+        labels = np.array(stats.groups, dtype=object)[bins.group]
+        points["group"] = np.repeat(labels, 2)
+    return SupportPoints(bins, points, np.repeat(bins.n, 2) / 2)
 
 
-def statistics_of(fit: Fit, items: Items, progress: bool | None = False) -> Statistics:
+def _bins_of_fit(curves: Curves) -> BinPositions:
+    """The bins of all items that made a fit."""
+    scale = curves.axis("mean").local
+    if curves.groups or scale.width not in curves.bins:
+        lack = "how wide its bins of scores are"
+        if curves.groups:
+            lack = "what scores each group has"
+        raise FitError(
+            f"the fit does not say {lack}: give the statistics too, or the items"
+        )
+    names = ("n_items", "score", scale.width, "score_min", "score_max")
+    n, score, sd, low, high = (curves.bins[name].to_numpy() for name in names)
+    number = np.arange(len(n))
+    position = scale.position(score)
+    pooled = np.zeros_like(number)
+    return BinPositions(False, pooled, number, n, position, sd, low, high)
+
+
+def statistics_of(
+    curves: Curves, items: Items, progress: bool | None = False
+) -> Statistics:
     """Return statistics of items with the fit's names of columns, for mixtures with joint cells."""
-    posterior_roles(fit, items)  # refuses items of another kind
-    mixed = fit.prior.gridded
+    posterior_roles(curves, items)  # refuses items of another kind
+    mixed = curves.prior.gridded
     bins = _MIXED_BINS if mixed else None
     items = replace(items, cluster=None)
     stats = totals_without_folds(items, bins=bins, joint=mixed, progress=progress)
-    roles = roles_of(stats.data.attrs) | outcome_roles(fit.data.attrs)
+    roles = stats.roles | curves.roles.outcomes
     return Statistics(stats.data.assign_attrs(roles=json.dumps(roles)))
 
 
-def score_quantiles(fit: Fit, shares: Sequence[float]) -> Floats:
+def score_quantiles(curves: Curves, shares: Sequence[float]) -> Floats:
     """Return scores below which shares of the items that made a fit lie, without repetition."""
-    bins = fit.data["constant_data"]
+    bins = curves.bins
     order = np.argsort(bins["score"].to_numpy())
     score, n = (bins[name].to_numpy()[order] for name in ("score", "n_items"))
-    middle = (np.cumsum(n) - 0.5 * n) / n.sum()
-    return np.unique(score[np.searchsorted(middle, shares).clip(max=len(score) - 1)])
+    place = np.searchsorted(middle_shares(n), shares)
+    return np.unique(score[place.clip(max=len(score) - 1)])
 
 
-def by_draw(fit: Fit, values: Mapping[str, Floats], **coords: Any) -> xr.Dataset:
+def by_draw(curves: Curves, values: Mapping[str, Floats], **coords: Any) -> xr.Dataset:
     """Return arrays (draws,) or (draws, bins) with dims (chain, draw) or (chain, draw, bin)."""
-    posterior = fit.data["posterior"]
+    posterior = curves.posterior
     dims = ("chain", "draw", "bin")
     coords |= {name: posterior[name].to_numpy() for name in dims[:2]}
-    sizes = [posterior.sizes[name] for name in dims[:2]]
-    shaped = {name: x.reshape(*sizes, *x.shape[1:]) for name, x in values.items()}
+    shaped = {
+        name: x.reshape(*curves.shape, *x.shape[1:]) for name, x in values.items()
+    }
     return xr.Dataset({name: (dims[: x.ndim], x) for name, x in shaped.items()}, coords)

@@ -10,7 +10,6 @@ import pytest
 
 import soc_pymc as soc
 from soc_pymc._lib.files import seal
-from soc_pymc.data.items import arguments_of
 
 PACKAGE = Path(soc.__file__).parent
 MODULES = {
@@ -99,7 +98,7 @@ def test_hostile_names_pass_through_an_engine(hostile):
     connection.con.execute("CREATE TABLE items AS SELECT 1 AS kept")
     connection.con.register("ads", items.source)
     found = soc.summarize(
-        soc.PoissonItems(connection.table("ads"), **arguments_of(items.roles)),
+        soc.PoissonItems(connection.table("ads"), **items.roles.arguments),
         edges=stats.edges, progress=False,
     )  # fmt: skip
     assert (found.n_items, found.groups) == (stats.n_items, stats.groups)

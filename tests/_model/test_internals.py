@@ -96,7 +96,7 @@ def test_signatures_have_core_dimensions():
 def test_rows_of_mixtures_are_numpys_with_their_slopes(example, mode):
     case = example("zeros")
     built = build(case.statistics, case.case.prior)
-    predictors, cells = built.coordinates.parts[0].at_rows.sum(axis=1), built.data
+    predictors, cells = built.coordinates.parts[0].at_rows.sum(axis=1), built.mixture.cells
     predictors = predictors.reshape(len(cells.constant), -1)
     matrix = pt.matrix()
     value = internals.MixtureLogMarginal(built.family.name)(matrix, *cells.arrays)[0]

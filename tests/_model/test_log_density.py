@@ -16,6 +16,7 @@ from scipy import stats as laws
 
 import soc_pymc as soc
 from tests.checks.hand_made import KINDS, as_items
+from tests.examples import thinned
 
 SCORES = np.array([0.08, 0.12, 0.2, 0.3, 0.45])
 SIZES = np.array([2.0, 9.0, 40.0])
@@ -78,10 +79,8 @@ TERMS = {
     "bin_effects": Term({"bin_effects": True}, scales={"bin_effect": 0.2}),
 }
 CASES = [(kind, "plain") for kind in KINDS]
-CASES += [
-    pytest.param("counts", term, marks=pytest.mark.slow)
-    for term in ("groups", "exposure", "bin_effects")
-]
+CASES += [("counts", term) for term in ("groups", "exposure", "bin_effects")]
+CASES = thinned(CASES, [("counts", "plain")])
 
 
 def built(kind, term, frame):

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 import soc_pymc as soc
+from soc_pymc.posterior.averages import scorer
 from soc_pymc.posterior.item_columns import frame_columns, select
 from soc_pymc.posterior.predictive import posterior_of
 from tests import examples
@@ -46,12 +47,12 @@ def measure(case: str, n_fitted: int, n: int) -> dict[str, float]:
     stats = summarize(items_of(family, grouped, n_fitted, 0), bins=100, joint=True)
     model = fit(stats, getattr(soc, family)(**TERMS[term]))
     posterior = posterior_of(model)
-    columns = frame_columns(model, items_of(family, grouped, n, 1))
+    columns = frame_columns(model.curves, items_of(family, grouped, n, 1))
     few = select(columns, slice(0, _SAMPLE))
-    posterior.scorer(_PROBS, "auto")(few)  # compiles
-    score = posterior_of(model).scorer(_PROBS, "auto")
+    scorer(posterior, _PROBS, "auto")(few)  # compiles
+    score = scorer(posterior_of(model), _PROBS, "auto")
     first, second = (timed(lambda: score(columns))[1] for _ in range(2))
-    every = posterior.scorer(_PROBS, "all")
+    every = scorer(posterior, _PROBS, "all")
     all_draws = timed(lambda: every(few))[1] / _SAMPLE
     return {
         "cells, CPU s": max(first - second, 0.0),

@@ -16,10 +16,10 @@ from soc_pymc._lib.reprs import code_of
 from soc_pymc.checks import pit
 from soc_pymc.checks._check import tail_probability
 from soc_pymc.checks.advice import mixture_of
-from soc_pymc.checks.observations import Observations, thin
+from soc_pymc.checks.observations import Observations
 from soc_pymc.fits.fit import Status
 from soc_pymc.posterior.item_columns import frame_columns
-from soc_pymc.posterior.predictive import posterior_of
+from soc_pymc.posterior.predictive import posterior_of, posterior_under
 from tests.checks.hand_made import (
     KINDS,
     as_items,
@@ -492,17 +492,18 @@ def test_items_of_one_draw_of_the_curves_pass(name, example):
     The test that takes items as independent rejects more than that.
     """
     case, rng = example(name), np.random.default_rng(0)
-    fit, truth = case.fit, posterior_of(thin(case.fit, 20))
+    fit, truth = case.fit, posterior_under(case.fit.curves.thin(20))
     rows = case.frame.iloc[rng.integers(len(case.frame), size=ITEMS[name])]
-    columns = dict(frame_columns(fit, case.case.items(rows)))
+    columns = dict(frame_columns(fit.curves, case.case.items(rows)))
     outcomes = truth.simulate(columns, rng)
     ones, p_values = np.ones(ITEMS[name], dtype=int), []
     for own in outcomes:
         items = Observations(columns | {truth.outcome.observed: own}, ones, {}, {})
         ends = pit.cdf_ends(posterior_of(fit), items.columns)
-        masks = {pit.Slice(pit.ALL): ones > 0}
-        pits, _ = pit.pit_tests(fit, items, masks, ends, rng)
-        independent = pit.with_p_values(pit.slice_pits(ends, ones, masks, rng))
+        masks = {pit.Slice("all items"): ones > 0}
+        pits = pit.slice_pits(ends, ones, masks, rng)
+        independent = pit.with_p_values(pits)
+        pits, _ = pit.pit_tests(posterior_of(fit), items, masks, pits, rng)
         p_values.append([float(test["p_value"][0]) for test in (pits, independent)])
     allowed, independent = (np.array(p_values) < 0.05).sum(axis=0)
     assert allowed <= 4 < independent, p_values

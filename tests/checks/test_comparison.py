@@ -18,7 +18,7 @@ from soc_pymc.checks.comparison import LeftOut, leave_one_out, mixture_weights
 from soc_pymc.families import family_of
 from soc_pymc.fits.fit import Status
 from soc_pymc.posterior.predictive import posterior_of
-from soc_pymc.posterior.prior_build import table_of
+from soc_pymc.posterior.prior_build import _table, table_of
 from tests.checks.hand_made import KINDS, as_items, hand_made_fit, moments_by_draw, simulate
 from tests.checks.test_checks import exact_ends, statistics_of
 from tests.examples import COUNT_ROLES, FAMILIES, QUIET, count_frame, thinned, trial_frame
@@ -161,9 +161,9 @@ def test_fits_that_did_not_converge_have_no_numbers():
 def test_fits_whose_draws_cannot_leave_items_out_have_no_numbers(monkeypatch):
     """One item of log density -inf makes a sum over items undefined."""
 
-    def undefined(fit, *args):
-        loo = leave_one_out(fit, *args)
-        return replace(loo, elpd_i=loo.elpd_i - np.inf) if fit is wild else loo
+    def undefined(posterior, *args):
+        loo = leave_one_out(posterior, *args)
+        return replace(loo, elpd_i=loo.elpd_i - np.inf) if posterior.curves is wild.curves else loo
 
     monkeypatch.setattr(comparison, "leave_one_out", undefined)
     wild = hand_made_fit(second=1.0)
@@ -239,8 +239,8 @@ def test_a_term_in_exposure_is_chosen_and_saved(tmp_path):
     alone = soc.fit(stats, soc.Gamma(exposure=soc.Spline()), FAST, **QUIET)
     assert alone.selection is None
     assert (fit.prior, fit.method) == (alone.prior, FAST)
-    assert table_of(fit) is fit._computed["prior table"]  # of the choice, not made again
-    assert fit._computed.keys() > alone._computed.keys()
+    assert fit.curves._made[_table] is table_of(fit.curves)  # of the choice, not made again
+    assert fit.curves._made.keys() > alone.curves._made.keys()
     for name in ("posterior", "variational"):  # as if the prior had been named
         assert fit.data[name].equals(alone.data[name])
     fit.save(tmp_path / "fit.nc")

@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from scipy import integrate, linalg, special, stats
 
 import soc_pymc as soc
-from soc_pymc._model.splines import knots_in
 from soc_pymc.checks import _drift as walk_module
 from soc_pymc.checks._drift import SDS, _scale, _site, walk
 from soc_pymc.checks.observations import curve_rows
-from soc_pymc.posterior.curves import place_of
 from tests.checks.hand_made import KINDS, as_items, simulate
 from tests.examples import QUIET
 
@@ -139,10 +137,10 @@ def test_sites_are_the_posterior_by_brute_force(fitted):
     """
     fit, all_days = fitted
     own = all_days.window("1d", all_days.days[0])
-    scale, rows = _scale(fit, curve_rows(fit, all_days)), curve_rows(fit, own)
+    scale, rows = _scale(fit.curves, curve_rows(fit.curves, all_days)), curve_rows(fit.curves, own)
     centre, width, unit = scale
-    position = (place_of(fit, "mean", rows.score) - centre) / width
-    precision, pull = _site(fit, rows, scale)
+    position = (fit.curves.position("mean", rows.score) - centre) / width
+    precision, pull = _site(fit.curves, rows, scale)
     covariance = np.linalg.inv(precision)
     mean = covariance @ pull
     sd = np.sqrt(np.diag(covariance))
@@ -217,7 +215,7 @@ def test_verdicts_allow_for_the_tests_of_a_day(drifted):
 def test_fits_of_days_have_their_departures(drifted):
     """Curves are moved by level, slope and spread at every knot; draws vary as the day does."""
     base, scale = drifted.fit.data["posterior"], drifted.data.attrs
-    position = (knots_in(drifted.fit.data, "mean_knot") - scale["centre"]) / scale["sd"]
+    position = (drifted.fit.curves.knots("mean_knot") - scale["centre"]) / scale["sd"]
     design = np.stack([np.ones(len(position)), position])
     for fit, day in ((drifted.fit_of(), -1), (drifted.fit_of("2026-03-01"), 0)):
         state = drifted.data.isel(day=day)

@@ -11,10 +11,9 @@ from scipy import integrate, stats
 
 import soc_pymc as soc
 from soc_pymc import decisions as dec
-from soc_pymc.checks.observations import thin
 from soc_pymc.decisions import joint
 from soc_pymc.families import NORMAL
-from soc_pymc.posterior.curves import with_posterior
+from soc_pymc.fits.fit import with_draws
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import CASES, COUNT_ROLES, QUIET, VALUE_ROLES, thinned
 from tests.posterior.references import thinned_fit
@@ -29,7 +28,7 @@ def with_curves(fit, log_mean, log_cv2):
     posterior = fit.data["posterior"].to_dataset().isel(chain=[0], draw=np.arange(len(log_mean)))
     for name, values in (("log_mean", log_mean), ("log_cv2", log_cv2)):
         posterior[name] = xr.zeros_like(posterior[name]) + xr.DataArray(values, dims="draw")
-    return with_posterior(fit, posterior)
+    return with_draws(fit, posterior)
 
 
 def counts(count, exposure):
@@ -53,7 +52,7 @@ def test_decisions_agree_with_posteriors(example, name):
     case, frame = CASES[name], example(name).frame.head(80).copy()
     if name == "groups":
         frame.loc[::2, "kind"] = "new"  # a level that the fit has not seen
-    fit, items = thin(example(name).fit, 40), case.items(frame)
+    fit, items = thinned_fit(example(name).fit, 40), case.items(frame)
     table = soc.item_posteriors(fit, items, quantiles=(0.1, 0.9), draws="all", **QUIET)
     mean, sd = table["theta_mean"].to_numpy(), table["theta_sd"].to_numpy()
     for p, quantile in ((0.1, "theta_q10"), (0.9, "theta_q90")):
@@ -102,7 +101,7 @@ def test_shared_curves_matter_for_the_best(small_fit):
 
 @pytest.mark.slow
 def test_answers_do_not_depend_on_how_work_is_cut(small_fit, some_items, monkeypatch):
-    fit = thin(small_fit, 100)
+    fit = thinned_fit(small_fit, 100)
     draws = dec.thompson_draws(fit, some_items, 70, seed=2, **QUIET)
     best = dec.probability_best(fit, some_items, 3, draws=200, **QUIET)
     monkeypatch.setattr(joint, "_MOST", 64)
@@ -156,7 +155,7 @@ def test_ties_and_order(small_fit):
 
 def test_probability_falls_with_the_threshold(small_fit, some_items):
     cuts = [-1.0, 0.0, 0.01, 0.03, 0.1, 50.0]
-    found = [dec.probability_above(thin(small_fit, 9), some_items, c, **QUIET) for c in cuts]
+    found = [dec.probability_above(thinned_fit(small_fit, 9), some_items, c, **QUIET) for c in cuts]
     assert (np.diff(found, axis=0) <= 0).all()
     assert (np.array(found[:2]) == 1).all()
     assert (found[-1] < 1e-6).all()
@@ -178,7 +177,7 @@ def test_unit_of_exposure_is_of_no_matter(small_fit):
 
 @pytest.mark.slow
 def test_value_grows_with_exposure_and_stays_below_knowing_theta(small_fit, some_items):
-    fit = thin(small_fit, 200)
+    fit = thinned_fit(small_fit, 200)
     gains = [
         dec.value_of_exposure(fit, some_items, m, threshold=0.02, **QUIET)["value"]
         for m in (1.0, 30.0, 1000.0, 1e6)
@@ -321,7 +320,7 @@ def test_a_total_of_values_is_normal_given_the_curves(example):
 
 
 def test_weights_and_labels(small_fit, small_items):
-    small_fit = thin(small_fit, 100)
+    small_fit = thinned_fit(small_fit, 100)
     frame = small_items.source.head(300)
     items = soc.PoissonItems(frame, **small_items.roles)
     weight, label = np.linspace(1.0, 2.0, 300), np.array(["b", "a", None] * 100, dtype=object)

@@ -34,7 +34,7 @@ def test_moments_and_quantiles_are_those_of_the_law(record, prior):
     assert family.mean(*prior) == pytest.approx(mean, rel=1e-12)
     assert family.variance(*prior) == pytest.approx(variance, rel=1e-12)
     third = skewness * variance**1.5
-    assert family.third(*prior) == pytest.approx(third, rel=1e-10, abs=1e-14)
+    assert family.third_moment(*prior) == pytest.approx(third, rel=1e-10, abs=1e-14)
     quantiles = family.summaries(None, *np.reshape(prior, (2, 1, 1)), PROBS)[3:, 0]
     # the search ends where its error is about 1e-6 of a logit
     np.testing.assert_allclose(quantiles, law.ppf(PROBS), atol=1e-5 * np.sqrt(variance))
@@ -77,7 +77,7 @@ def test_draws_follow_the_law(name, prior):
     a, b = (np.full((20, 1000), x) for x in prior)
     drawn = family.draw(a, b, tuple(np.random.default_rng(0).spawn(2)))
     assert np.isfinite(drawn).all()
-    share = np.asarray(family.above_drawn(drawn, a, b))
+    share = np.asarray(family.above_place(drawn, a, b))
     assert stats.kstest(share.ravel(), "uniform").pvalue > 1e-3
     theta = family.natural(drawn)
     inside = (np.abs(theta) > 1e-290) & (np.abs(1.0 - theta) > 1e-6)

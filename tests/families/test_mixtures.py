@@ -46,7 +46,7 @@ def predictors_of(name, draws, seed, far=0.4):
 def component_laws(name, base):
     """SciPy's laws of theta under the components, (scores, R)."""
     record = RECORDS[name]
-    places, width = base.places(record.family.component_grid), base.width()[:, None]
+    places, width = base.places(record.family.component_grid), base.variance()[:, None]
     return record.theta(*record.family.component_parameters(places, width))
 
 

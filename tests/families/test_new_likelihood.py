@@ -4,7 +4,9 @@ Averaged over theta a waiting time is Lomax, and theta given it is Gamma(a + 1, 
 """
 
 import ast
-from copy import copy
+import importlib
+import inspect
+import pkgutil
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,13 +17,9 @@ import pytest
 from scipy import stats
 
 import soc_pymc as soc
-from soc_pymc._model.coordinates import Space
-from soc_pymc._model.mode import Target
 from soc_pymc._model.rows import rows_of
-from soc_pymc.families import FAMILIES, GAMMA, OUTCOMES, Family, Outcome, outcome, poisson, scales
+from soc_pymc.families import FAMILIES, GAMMA, OUTCOMES, Outcome, outcome, poisson, scales
 from soc_pymc.families.rows import Ragged, RowSums, by_row, columns, two_points
-from soc_pymc.fits.methods import Method
-from soc_pymc.inference.methods import PosteriorMethod
 from tests.examples import OVER
 
 COUNTS = OUTCOMES["poisson"]
@@ -43,13 +41,15 @@ class WaitingRows(RowSums):
     margins, size_cell = ("time",), "time_cell"
 
     @staticmethod
-    def log_probability(xp, location, dispersion, time, items, total):
+    def log_probability(xp, location, dispersion, cells):
+        time, items, _ = cells
         cv2 = xp.exp(dispersion)
         tails = (1.0 + 1.0 / cv2)[..., None] * xp.log1p(time * (xp.exp(location) * cv2)[..., None])
         return (items * (location[..., None] - tails)).sum(axis=-1)
 
     @staticmethod
-    def draw_totals(rng, location, dispersion, time, items, total):
+    def draw_totals(rng, location, dispersion, cells):
+        items = cells[1]
         number = np.rint(items.sum(axis=-1))
         shape = np.exp(-dispersion)
         totals = np.zeros(location.shape)
@@ -91,7 +91,7 @@ class WaitingOutcome(Outcome):
 
     kind, observed, size = "waiting", "time", "events"
     whole, theta, words = False, scales.LOG, COUNTS.words
-    describe, pooled_estimates = type(COUNTS).describe, type(COUNTS).pooled_estimates
+    describe = type(COUNTS).describe
     integers = ("n",)
     validity = outcome.Validity(
         COUNTS.validity.size, scales.Bounds("events must be 1", largest=1.0, least=1.0)
@@ -126,8 +126,10 @@ class WaitingOutcome(Outcome):
 
 class WaitingFamily(type(GAMMA)):
     name, prior, rows, outcome = "Waiting", WaitingPrior, WaitingRows, WaitingOutcome()
-    formulas = copy(GAMMA.formulas)
-    formulas.update = lambda a, b, y, events: (a + events, b + y)
+
+    @staticmethod
+    def update(a, b, y, n):
+        return a + n, b + y
 
     def log_marginal(self, y, size, a, b):
         return np.log(a / b) - (a + 1.0) * np.log1p(y / b)
@@ -195,7 +197,16 @@ def test_functions_of_waiting_times_are_those_of_draws():
     np.testing.assert_allclose(kind.noise(1.0, 1.0 / 40.0), (theta**-2).mean(), rtol=0.01)
 
 
-BASES = (Family, Outcome, RowSums, Target, Space, Method, PosteriorMethod)
+MODULES = [module.name for module in pkgutil.walk_packages(soc.__path__, "soc_pymc.")]
+BASES = sorted(
+    {
+        value
+        for name in MODULES
+        for value in vars(importlib.import_module(name)).values()
+        if isinstance(value, type) and value.__module__ == name and inspect.isabstract(value)
+    },
+    key=lambda base: base.__qualname__,
+)
 
 
 def test_every_method_without_a_body_is_abstract():

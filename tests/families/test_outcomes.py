@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import optimize, special
 
+from soc_pymc.evaluate import calibration_line
 from soc_pymc.families import OUTCOMES
 
 
@@ -40,7 +41,7 @@ def test_log_likelihood_at_the_ends():
 def test_line_has_the_highest_likelihood(kind):
     """In the logarithm, the logit, or the score itself."""
     score, y, size = made_items(kind, 3000, spread=0.3)
-    value, slope = OUTCOMES[kind].line(score, y, size)
+    value, slope = calibration_line(OUTCOMES[kind], score, y, size)
     scale = OUTCOMES[kind].theta
     x = scale.position(score)
 

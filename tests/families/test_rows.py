@@ -15,7 +15,7 @@ from soc_pymc._model import problem
 from soc_pymc._model.rows import rows_of
 from soc_pymc.inference import density
 from tests import exact
-from tests.examples import FAMILIES, ROLES, SINGLE_FAMILIES
+from tests.examples import FAMILIES, ROLES, SINGLE_FAMILIES, thinned
 from tests.family_records import RECORDS
 from tests.oracles import pymc_density
 
@@ -133,6 +133,7 @@ def test_merged_bins_keep_their_items(example_name, example):
     assert totals[1] == pytest.approx(totals[0], abs=1e-3)
 
 
+@pytest.mark.parametrize("name", thinned(RECORDS, ["Gamma", "Normal"]))
 def test_derivatives_are_those_of_pytensor(name):
     """Differences of values, with and without a spread of the items' means within a row."""
     rows = [*ROWS[name], *ROWS[name]]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
+from soc_pymc.decisions.further import expected_variance, value_of_outcome
 from soc_pymc.posterior.item_columns import ThetaMixture
 from tests.family_records import RECORDS
 
@@ -118,11 +119,11 @@ def test_value_and_expected_variance(name, weighted):
         more = np.array([size])
         for cut in CUTS[name]:
             variance, value = by_all_outcomes(record, a, b, weight, size, cut)
-            result = family.value_of_outcome(theta, theta, more, np.array([cut]))[0]
+            result = value_of_outcome(family, theta, theta, more, np.array([cut]))[0]
             # the sum of values has a step at the kink
             assert result == pytest.approx(value, rel=1e-7, abs=1e-6 if name == "Normal" else 1e-9)
         if weighted:  # from a grid of at most 256 outcomes
-            assert family.expected_variance(theta, more)[0] == pytest.approx(variance, rel=1e-4)
+            assert expected_variance(family, theta, more)[0] == pytest.approx(variance, rel=1e-4)
 
 
 def test_one_component_has_the_closed_form(name):
@@ -134,7 +135,7 @@ def test_one_component_has_the_closed_form(name):
         "Beta": ([9.0, 0.5, 3e3], [3.0, 2.0, 9e3], [3000.0, 1.0, 100.0]),
     }[name]
     a, b, more = (np.array([column]) for column in (a, b, more))
-    result = family.expected_variance(ThetaMixture(a, b, np.ones((1, 3))), more[0])
+    result = expected_variance(family, ThetaMixture(a, b, np.ones((1, 3))), more[0])
     mean, variance = family.mean(a, b)[0], family.variance(a, b)[0]
     gain = family.outcome.response(more[0], mean, variance)
     closed = {

@@ -9,7 +9,7 @@ from scipy import special
 import soc_pymc as soc
 from soc_pymc._model.splines import spline_matrix
 from soc_pymc.families.scales import LOG
-from soc_pymc.inference.clusters import _with_mean_of, excess
+from soc_pymc.inference.clusters import _with_mean_of, excess_root
 from tests.examples import OVER, QUIET, ROLES, SMALL_MIXTURE
 
 SHARE, CLUSTERS = 0.32, 60  # of the normal variance between clusters: an sd of 0.3 in log theta
@@ -116,7 +116,7 @@ def test_the_excess_is_the_cluster_robust_covariance_of_a_mean():
     slope = size * rng.normal(size=(blocks, 1)) + np.sqrt(size) * rng.normal(size=(blocks, 1))
     information = np.full((blocks, 1, 1), float(size))
     total = information.sum(axis=0)
-    root = excess(slope, information, total, np.array([1e-9]))
+    root = excess_root(slope, information, total, np.array([1e-9]))
     share = size / total[0, 0]
     robust = np.sum((slope - slope.mean()) ** 2) / (1 - share) ** 2 / total[0, 0] ** 2
     ratio = special.stdtrit(199.0, 0.95) / special.ndtri(0.95)
@@ -129,7 +129,7 @@ def test_few_blocks_widen_by_the_quantile_of_t():
     """Ten blocks whose slopes differ only in sign have nine degrees of freedom."""
     slope = np.where(np.arange(10) % 2, 20.0, -20.0)[:, None]
     information = np.full((10, 1, 1), 8.0)
-    root = excess(slope, information, np.array([[80.0]]), np.array([1e-12]))
+    root = excess_root(slope, information, np.array([[80.0]]), np.array([1e-12]))
     robust = np.sum(slope**2) / 0.9**2 / 80.0**2
     ratio = special.stdtrit(9.0, 0.95) / special.ndtri(0.95)
     expected = (0.9 * robust - 1.0 / 80.0) * ratio**2

@@ -12,8 +12,8 @@ from soc_pymc._model import mode
 from soc_pymc._model.problem import build
 from soc_pymc.inference.density import systematic
 from soc_pymc.inference.level_density import LevelDensity
-from soc_pymc.inference.sampling import _sampling_verdict
-from soc_pymc.inference.variational import chosen, importance
+from soc_pymc.inference.sampling import status_of_chains
+from soc_pymc.inference.variational import importance, kept_draws
 from tests.studies import agreement
 
 OVER = ("chain", "draw")
@@ -87,10 +87,10 @@ def test_weights_that_matter_are_used():
     """Standard normal draws weighed to N(0.7, 1): resampled to it; equal weights keep the draws."""
     rng = np.random.default_rng(1)
     draws = rng.normal(size=8000)
-    resampled = draws[chosen(0.7 * draws, 2000, rng)]
+    resampled = draws[kept_draws(0.7 * draws, 2000, rng)]
     assert abs(resampled.mean() - 0.7) < 0.08  # 3 standard errors of 2,000 from 4,900 effective
     assert abs(resampled.std() - 1.0) < 0.06
-    np.testing.assert_array_equal(chosen(0.01 * draws, 2000, rng), np.arange(2000))
+    np.testing.assert_array_equal(kept_draws(0.01 * draws, 2000, rng), np.arange(2000))
 
 
 @pytest.mark.parametrize(
@@ -108,14 +108,14 @@ def test_bad_chains_have_not_converged(change, problem):
     draws, divergent = change(np.random.default_rng(0).normal(size=(4, 500)))
     diverging = np.zeros(draws.shape, dtype=bool)
     diverging.flat[:divergent] = True
-    verdict = _sampling_verdict(
+    status = status_of_chains(
         {
             "posterior": xr.Dataset({"x": (OVER, draws)}),
             "sample_stats": xr.Dataset({"diverging": (OVER, diverging)}),
         }
     )
-    assert verdict["converged"] is not bool(problem)
-    assert problem in verdict["reason"]
+    assert status.converged is not bool(problem)
+    assert problem in status.reason
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ from scipy.interpolate import make_smoothing_spline
 
 import soc_pymc as soc
 from soc_pymc._model.splines import spline_matrix
-from soc_pymc.families.poisson import match_gammas
 from soc_pymc.paper import smoothing
-from soc_pymc.paper.smoothing import smoothing_spline
+from soc_pymc.paper.smoothing import match_gammas, smoothing_spline
 from tests.examples import CASES, QUIET, ROLES, value_frame
 from tests.family_records import RECORDS, prior_parameters
 from tests.oracles import s1_curves

@@ -10,7 +10,7 @@ from scipy.interpolate import CubicSpline
 import soc_pymc as soc
 from soc_pymc.families.poisson import inverse_trigamma
 from soc_pymc.paper.bins import fixed_weights
-from soc_pymc.posterior.curves import bin_of
+from soc_pymc.posterior.averages import cdf_interval, further_cdf_interval
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import CASES, QUIET
 
@@ -127,9 +127,9 @@ def test_distributions_by_quadrature(name, request):
     posterior = posterior_of(fit)
     marginal = over(likelihood)
     assert posterior.log_density(columns)[0, 0] == pytest.approx(np.log(marginal), abs=1e-6)
-    for end, y in zip(posterior.cdf_interval(columns), (outcome - before, outcome), strict=True):
+    for end, y in zip(cdf_interval(posterior, columns), (outcome - before, outcome), strict=True):
         assert end[0] == pytest.approx(over(law(size).cdf(y)), abs=1e-6)
-    ends = posterior.further_cdf_interval(columns, np.array([further]), np.array([more]))
+    ends = further_cdf_interval(posterior, columns, np.array([further]), np.array([more]))
     for end, y in zip(ends, (further - before, further), strict=True):
         assert end[0] == pytest.approx(over(likelihood * law(more).cdf(y)) / marginal, abs=1e-6)
     items = CASES["gamma" if name == "gammas" else "normal"].items(pd.DataFrame(columns))
@@ -167,7 +167,7 @@ def test_empty_bins_take_a_neighbour():
         CASES["gamma"].items(frame), edges=[0.2, 0.3, 0.4, 0.5, 0.6], joint=True, **QUIET
     )
     fit = soc.fit(stats, soc.GammaMixture(), STEPS, **QUIET)
-    assert bin_of(fit, [0.1, 0.39, 0.41, 0.9]).tolist() == [0, 0, 1, 1]
+    assert fit.curves.bin([0.1, 0.39, 0.41, 0.9]).tolist() == [0, 0, 1, 1]
 
 
 def test_very_wide_priors_have_finite_mixtures():

@@ -24,7 +24,6 @@ from sklearn.linear_model import LogisticRegression
 import soc_pymc as soc
 from soc_pymc import plots
 from soc_pymc.plots import CalibrationDisplay, plot_calibration
-from soc_pymc.plots.curves import outcome_of
 from tests.examples import ROLES, SINGLE_FAMILIES, thinned
 
 HOSTILE = r"_ $x^{ per $ \frac _"
@@ -320,7 +319,7 @@ def test_dots_and_curve_are_averages_of_one_weighting():
 def test_the_prior_has_the_moments_of_the_curves(family, example):
     """The density over the scale of theta adds up to 1; moments are those over all draws."""
     fit = example(family).fit
-    scale = outcome_of(fit).theta
+    scale = fit.curves.outcome.theta
     score = fit.data["constant_data"]["score"].to_numpy()[[5, 12]]
     ax = plots.plot_prior(fit, score)
     curves = soc.calibration_curves(fit, score)

@@ -16,8 +16,8 @@ from scipy import special
 
 import soc_pymc as soc
 from soc_pymc import prior_table
-from soc_pymc.data.items import CROSS
-from soc_pymc.posterior.curves import with_posterior
+from soc_pymc.data.roles import CROSS
+from soc_pymc.fits.fit import with_draws
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import CASES, ROLES, SINGLE_FAMILIES
 from tests.family_records import RECORDS, prior_parameters, updated_parameters
@@ -122,7 +122,7 @@ def thinned_fit(fit, draws):
     """Returns a fit with only some of its draws, of the first chain and evenly chosen."""
     posterior = fit.data["posterior"].to_dataset()
     chosen = np.linspace(0, posterior.sizes["draw"] - 1, draws).astype(int)
-    return with_posterior(fit, posterior.isel(chain=[0], draw=chosen))
+    return with_draws(fit, posterior.isel(chain=[0], draw=chosen))
 
 
 def widened_fit(fit, factor):
@@ -131,9 +131,7 @@ def widened_fit(fit, factor):
     mean = posterior.mean(("chain", "draw"))
     wide = {name: mean[name] + factor * (x - mean[name]) for name, x in posterior.items()}
     dims = {name: x.dims for name, x in posterior.items()}
-    return with_posterior(
-        fit, posterior.assign({k: x.transpose(*dims[k]) for k, x in wide.items()})
-    )
+    return with_draws(fit, posterior.assign({k: x.transpose(*dims[k]) for k, x in wide.items()}))
 
 
 # --- closed forms --------------------------------------------------------------------------------

@@ -34,11 +34,11 @@ def test_averages_of_polynomials_are_those_of_the_draws(name, number):
 @pytest.mark.parametrize("name", ["normal", "exposure", "normal_mixture"])
 def test_cells_are_made_when_asked_for_and_the_same_as_among_all(example, name):
     """Single precision of the coefficients; a cell that is not made has one node that is NaN."""
-    cells, asked = _Cells(example(name).fit), [5, 9]
+    cells, asked = _Cells(example(name).fit.curves), [5, 9]
     few = cells.nodes("", np.array([5, 9, 5]))
     assert set(_cell(few)[~np.isnan(few["weight_00"])]) == {*asked}
     more = cells.nodes("", np.array([2]))
-    every = _Cells(example(name).fit).nodes("")
+    every = _Cells(example(name).fit.curves).nodes("")
     assert not np.isnan(every["weight_00"]).any()
     for column in few:
         values, later, among_all = (

@@ -12,7 +12,7 @@ from scipy import stats
 
 import soc_pymc as soc
 from soc_pymc.data import sources
-from soc_pymc.posterior.curves import with_posterior
+from soc_pymc.fits.fit import with_draws
 from tests.examples import CASES, ROLES, SINGLE_FAMILIES, thinned
 from tests.family_records import RECORDS, prior_parameters
 from tests.posterior import references as ref
@@ -72,7 +72,7 @@ def test_extreme_shapes_and_exposures(example, log_cv2):
     posterior = fit.data["posterior"].to_dataset()
     curves = {"log_mean": np.log(0.05), "log_cv2": log_cv2}
     constants = {name: xr.full_like(posterior[name], value) for name, value in curves.items()}
-    fit = with_posterior(fit, posterior.assign(constants))
+    fit = with_draws(fit, posterior.assign(constants))
     frame = pd.DataFrame({"score": 0.05, "exposure": [0.0, 1e-3, 1e-3, 10.0, 10.0, 1e9, 1e9]})
     frame["count"] = [0, 0, 3, 0, 8, 0, 50_000_000]
     scored = ref.score_items(example("five_steps"), frame, fit, draws="all")

@@ -6,8 +6,9 @@ import pytest
 from scipy.stats import norm
 
 import soc_pymc as soc
+from soc_pymc.posterior.averages import cdf_interval, density_moments, further_cdf_interval
 from soc_pymc.posterior.predictive import posterior_of
-from soc_pymc.posterior.weights import smooth_weights
+from soc_pymc.posterior.weights import SmoothWeights
 from tests.examples import CASES, FAMILIES, ROLES, thinned
 from tests.family_records import RECORDS, prior_parameters, updated_parameters
 from tests.posterior import references as ref
@@ -31,7 +32,7 @@ def test_outcomes_of_a_single_family(example, name):
     # SciPy's own log probabilities lose digits for large shapes
     found = posterior_of(fit).log_density(columns)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
-    below, upto = posterior_of(fit).cdf_interval(columns)
+    below, upto = cdf_interval(posterior_of(fit), columns)
     np.testing.assert_allclose(upto, law.cdf(outcome).mean(axis=0), atol=1e-3)
     start = outcome if kind == "normal" else outcome - 1
     np.testing.assert_allclose(below, law.cdf(start).mean(axis=0), atol=1e-3)
@@ -51,7 +52,7 @@ def test_moments_of_densities_over_the_draws(example, name):
     columns, posterior = ref.columns_of(name, frame), posterior_of(fit)
     log_density = posterior.log_density(columns)
     density = np.exp(log_density)
-    full, without, variance = posterior.density_moments(columns)
+    full, without, variance = density_moments(posterior, columns)
     alike = log_density.var(axis=0) < 0.01
     assert alike.mean() > 0.5
     np.testing.assert_allclose(full[alike], np.log(density.mean(axis=0))[alike], atol=5e-3)
@@ -68,7 +69,7 @@ def test_interpolated_weights_are_close_to_those_solved_for(example, name):
     In a draw 1e-2 for 99 of 100 items. A few items alone are solved for.
     """
     fit = ref.thinned_fit(example(name).fit, 100)
-    weights, draws = smooth_weights(fit), np.arange(100)
+    weights, draws = fit.curves.once(SmoothWeights), np.arange(100)
     columns = {"score": example(name).frame["score"].to_numpy()[:100]}
     columns["score"] = columns["score"][weights.are_interpolated(columns)]
     solved = weights._solve(columns, weights._predictors(columns))
@@ -107,7 +108,7 @@ def test_further_outcomes_of_a_single_family(example, name):
     after = updated_parameters(family, *prior, *ref.outcome_and_size(name, frame))
     outcome, size = further_outcomes(name, example(name), 25)
     law = RECORDS[family].marginal(*after, size)
-    below, upto = posterior_of(fit).further_cdf_interval(columns, outcome, size)
+    below, upto = further_cdf_interval(posterior_of(fit), columns, outcome, size)
     start, slack = outcome - (family != "Normal"), 3e-4 if name == "exposure" else 1e-4
     np.testing.assert_allclose(upto, law.cdf(outcome).mean(axis=0), atol=slack)
     np.testing.assert_allclose(below, law.cdf(start).mean(axis=0), atol=slack)
@@ -130,8 +131,8 @@ def test_outcomes_of_a_mixture_against_quadrature(example, name):
     columns, law = ref.columns_of(name, frame), posterior_of(fit)
     outcomes, sizes = ref.outcome_and_size(name, frame)
     further = further_outcomes(name, example(name), 6)
-    log_density, (_, upto) = law.log_density(columns), law.cdf_interval(columns)
-    further_below, further_upto = law.further_cdf_interval(columns, *further)
+    log_density, (_, upto) = law.log_density(columns), cdf_interval(law, columns)
+    further_below, further_upto = further_cdf_interval(law, columns, *further)
     for row, (outcome, size) in enumerate(zip(outcomes, sizes, strict=True)):
         density = grid.density(outcome, size)
         np.testing.assert_allclose(log_density[:, row], np.log(density), atol=1e-4)

@@ -16,7 +16,7 @@ import pytest
 
 import soc_pymc as soc
 from soc_pymc import prior_table
-from soc_pymc.posterior import files
+from soc_pymc.posterior import export
 from soc_pymc.posterior.prior_build import table_of
 from soc_pymc.posterior.weights import _with_moments
 from tests.examples import (
@@ -173,7 +173,9 @@ def test_flagged_rows_are_scored_over_all_draws(example, name):
     fit = ref.widened_fit(ref.thinned_fit(example(name).fit, 100), 5.0)
     frame = case.frame(8000, 11)
     items = case.items(frame)
-    flagged = prior_table.score(table_of(fit), *ref.row_arguments(frame, items.roles))["flagged"]
+    flagged = prior_table.score(table_of(fit.curves), *ref.row_arguments(frame, items.roles))[
+        "flagged"
+    ]
     assert flagged.sum() > 500
     exact = soc.item_posteriors(fit, items, draws="all", progress=False)[flagged]
     found = soc.item_posteriors(fit, items, progress=False)[flagged]
@@ -299,7 +301,7 @@ def test_a_prior_that_no_table_follows_is_refused_and_leaves_no_file(
     """Five-step mixtures are scored without a table, all others are compared with all draws."""
     stats = example("gamma_mixture").statistics
     by_bin = soc.fit(stats, soc.GammaMixture(), soc.FiveSteps(), progress=False)
-    monkeypatch.setattr(files, "_FAR", 1e-9)
+    monkeypatch.setattr(export, "_FAR", 1e-9)
     for fit in (by_bin, ref.thinned_fit(example("normal").fit, 50)):
         with pytest.raises(soc.FitError):
             soc.export_prior(fit, tmp_path / "prior.json")

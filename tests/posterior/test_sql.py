@@ -9,6 +9,7 @@ import sqlglot
 
 import soc_pymc as soc
 from soc_pymc.posterior import sql
+from tests.examples import thinned
 from tests.posterior.references import MOMENTS, thinned_fit
 
 LIMITS = ["theta_q05", "theta_q95"]
@@ -117,7 +118,7 @@ def test_what_is_no_name_of_a_table_is_refused(fit, name):
             soc.posterior_sql(fit, "items", prior=name)
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", thinned(DIALECTS, ["duckdb", "postgres", "pyspark"]))
 def test_text_parses_in_its_dialect(fit, dialect, monkeypatch):
     """One SELECT of the columns, with the labels as they are, from the items' table alone."""
     if dialect != "duckdb":  # further steps to a quantile say the same again, and take long

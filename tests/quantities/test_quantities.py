@@ -17,12 +17,10 @@ from scipy import stats as distributions
 import soc_pymc as soc
 from soc_pymc import quantities
 from soc_pymc._model.problem import build
-from soc_pymc._model.splines import knots_in
 from soc_pymc.checks.findings import p_value
-from soc_pymc.fits.fit import Fit
+from soc_pymc.fits.fit import Fit, with_draws
 from soc_pymc.inference.draw_densities import draw_densities
 from soc_pymc.inference.variational import importance
-from soc_pymc.posterior.curves import with_posterior
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import CASES, COUNT_ROLES, QUIET, part_of, thinned
 
@@ -35,9 +33,9 @@ def known_fit(fit: Fit, **curves) -> Fit:
     for name, values in curves.items():
         knot = posterior[name].dims[-1]
         axis = fit.axis(knot.removesuffix("_knot"))
-        at = values(axis.inverse(knots_in(fit.data, knot)))
+        at = values(axis.inverse(fit.curves.knots(knot)))
         posterior[name] = (posterior[name].dims, at[None, None])
-    return with_posterior(fit, posterior)
+    return with_draws(fit, posterior)
 
 
 def level(value):
@@ -156,7 +154,7 @@ def test_ratios_are_sums_over_items(example, name):
     if name == "groups":
         columns["group"] = frame["kind"].to_numpy(dtype=object)
     size = columns[law.outcome.size]
-    curves = law.curves(columns["score"], columns.get("group"), size)
+    curves = law.curve_variables(columns)
     mean, after, _ = law.moments(columns)
     stats = soc.summarize(items, on_leakage="ignore", **QUIET)
     if fit.prior.exposure is None:
@@ -284,7 +282,7 @@ def test_effects_of_groups_are_those_of_the_curves(example):
     moved = xr.DataArray(values, {level: ["a", "b"]}, ("chain", "draw", level))
     values = posterior["log_mean"] + moved.reindex_like(posterior[name][level])
     values = values.transpose(*posterior[name].dims)
-    moved_fit = with_posterior(fit, posterior.assign({name: values}))
+    moved_fit = with_draws(fit, posterior.assign({name: values}))
     effects = quantities.group_effects(moved_fit, stats, prob=0.8)
     share = example("groups").frame["kind"].value_counts(normalize=True)[["a", "b"]].to_numpy()
     draws = moved.to_numpy().reshape(-1, 2)
@@ -411,7 +409,7 @@ def test_densities_are_those_of_the_documented_prior_and_the_curves(stats):
     curves = soc.calibration_curves(fit, built.score)
     m = curves["log_mean"].to_numpy()[0, :20]
     c = -np.log(curves["shape"].to_numpy()[0, :20])
-    by_bin = built.data.values(m, c)
+    by_bin = built.pilot.data.values(m, c)
     np.testing.assert_allclose(likelihood[0, :20], by_bin.sum(axis=-1), rtol=1e-8)
 
 

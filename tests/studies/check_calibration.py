@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
-from soc_pymc.posterior.curves import with_posterior
+from soc_pymc.fits.fit import with_draws
 from tests.checks.hand_made import as_items, hand_made_fit, simulate
 from tests.studies.common import Choice, counts, fit, fitted, options, show, summarize
 
@@ -68,7 +68,7 @@ def power_run(n: int, seed: int) -> dict:
     plain, spike = counts(soc.simulation.s1(n, seed=seed)), counts(spiked(n, seed))
     model = fitted(plain)
     posterior = model.data["posterior"].to_dataset()
-    wider = with_posterior(model, posterior.assign(log_cv2=posterior["log_cv2"] + np.log(WIDER)))
+    wider = with_draws(model, posterior.assign(log_cv2=posterior["log_cv2"] + np.log(WIDER)))
     return {
         ("x1.3", "items"): p_values(wider, plain, seed),
         ("spike", "items"): p_values(fitted(spike), spike, seed),

@@ -16,7 +16,6 @@ from scipy import special, stats
 
 import soc_pymc as soc
 from soc_pymc.evaluate import baselines, read_frame
-from soc_pymc.families import OUTCOMES
 from tests.studies.common import Choice, averages, fitted, options, show
 
 _SPREAD = 1.5  # sd of the scores' logit
@@ -56,7 +55,7 @@ def one_seed(truth: str, seed: int, labels: int = 5000) -> dict[str, float]:
         warnings.simplefilter("ignore", soc.ItemsWarning)
         mean = soc.calibration_curves(model, grid)["mean"].mean(("chain", "draw")).to_numpy()
     predicted = {"E(theta | t)": np.interp(fresh, grid, mean)}
-    predicted |= baselines(read_frame(items), OUTCOMES[items.kind], fresh)
+    predicted |= baselines(read_frame(items), items.outcome, fresh)
 
     def inside(score: np.ndarray, simultaneous: bool) -> np.ndarray:
         curves = soc.calibration_curves(model, score)

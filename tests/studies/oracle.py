@@ -18,8 +18,7 @@ import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
-from soc_pymc.checks.pit import equal_parts
-from soc_pymc.families import OUTCOMES
+from soc_pymc._lib.arrays import equal_parts
 from soc_pymc.families.outcome import Outcome
 from tests.oracles import laplace_oracle, lognormal_oracle
 from tests.studies.common import counts, fit, options, quality, real_counts, show, summarize, values
@@ -89,7 +88,7 @@ def scored(fit: soc.Fit, items: Any) -> pd.DataFrame:
         mean=given_t["theta_mean"].to_numpy(), variance=given_t["theta_var"].to_numpy()
     )
     table[["theta_mean", "theta_var"]] = after[["theta_mean", "theta_var"]].to_numpy()
-    for role in ("score", OUTCOMES[items.kind].observed):
+    for role in ("score", items.outcome.observed):
         table[role] = items.source[items.roles[role]].to_numpy(dtype=float)
     return table
 
@@ -154,8 +153,7 @@ def judged(
         show(checked.loc[checked["what"] == "PIT", ["value", "p"]], f"PIT, {name}")
     frame, table = items.source, scored(model, items)
     by_bin, overall = (
-        accuracy(table, number, OUTCOMES[items.kind]).assign(method=name, **cell)
-        for number in (bins, 1)
+        accuracy(table, number, items.outcome).assign(method=name, **cell) for number in (bins, 1)
     )
     oracle = ((frame["oracle_mean"] - frame["theta"]) ** 2 / frame["oracle_variance"]).mean()
     ratio = overall["error_ratio"] / oracle

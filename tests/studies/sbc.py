@@ -24,7 +24,6 @@ import soc_pymc as soc
 from soc_pymc._model.splines import spline_matrix
 from soc_pymc.checks.findings import holm
 from soc_pymc.families import family_of
-from soc_pymc.posterior.curves import curve_draws
 from tests.studies import coverage
 from tests.studies.common import Choice, counts, options, show, summarize, trials, values
 from tests.studies.common import fit as fit_quietly
@@ -156,7 +155,7 @@ def _matrices(fit: soc.Fit, score: np.ndarray) -> dict[str, np.ndarray]:
 
 def _quantities(fit, truth, i, score, some):
     names = fit.prior.curve_names
-    drawn = dict(zip(names, curve_draws(fit, score), strict=True))
+    drawn = dict(zip(names, fit.curves.at(score), strict=True))
     for name, at in _matrices(fit, score).items():
         true = at @ truth[name][i]
         for j, q in enumerate(_QUANTILES):
@@ -164,7 +163,7 @@ def _quantities(fit, truth, i, score, some):
         scale = f"{name}_wiggle_sd"
         yield scale, fit.data["posterior"][scale].to_numpy().ravel(), truth[scale][i]
     true_curves = (at @ truth[name][i] for name, at in _matrices(fit, some).items())
-    found = (_r_squared(fit.prior, *pair) for pair in (curve_draws(fit, some), true_curves))
+    found = (_r_squared(fit.prior, *pair) for pair in (fit.curves.at(some), true_curves))
     yield "R-squared", *found
 
 

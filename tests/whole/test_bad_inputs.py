@@ -93,7 +93,7 @@ TABLES = {
     "true or false": ({"y": [True, False] * 2}, {}, ("'y' holds true/false", CONVERT)),
     "dates": ({"N": [DAY] * 4}, {}, ("'N' holds dates or times", CONVERT)),
     "mixed": ({"t": [0.1, "x", 0.2, 0.3]}, {}, ("cannot be read", "column t")),
-    "lists": ({"t": [[0.1]] * 4}, {}, ("'t' holds values of type array", CONVERT)),
+    "lists": ({"t": [[0.1]] * 4}, {}, ("'t' holds values of type list", CONVERT)),
     "no such column": (
         {"Score": [1.0] * 4}, {"id": "score"}, ("'score' is missing", "did you mean")),
     "missing group": (

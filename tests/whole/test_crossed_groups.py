@@ -7,7 +7,6 @@ import pytest
 
 import soc_pymc as soc
 from soc_pymc.front.cli import main
-from soc_pymc.posterior.curves import curve_draws
 from tests.examples import COUNT_ROLES, CROSSED, QUIET, part_of
 from tests.studies import coverage
 
@@ -29,9 +28,9 @@ def test_effects_of_a_combination_add_up(fit):
 
     def curve(country, device):
         label = f"{country or '×'} × {device or '×'}"
-        return np.array(curve_draws(fit, score, group=[label] * len(score)))
+        return np.array(fit.curves.at(score, group=[label] * len(score)))
 
-    shared = np.array(curve_draws(fit, score))
+    shared = np.array(fit.curves.at(score))
     np.testing.assert_allclose(curve(None, None), shared)
     for country in ("c01", "c03"):
         both = curve(country, None) + curve(None, "d01") - shared
@@ -60,9 +59,9 @@ def test_curves_of_groups_are_asked_for_by_their_levels(fit, stats, tmp_path):
 @pytest.mark.slow
 def test_the_same_new_label_in_two_columns_has_two_effects(fit):
     """Correlation of 200 independent draws: sd 0.07."""
-    shared = np.array(curve_draws(fit, [0.05]))
+    shared = np.array(fit.curves.at([0.05]))
     labels = ["new × ×", "× × new"]
-    one, other = (np.array(curve_draws(fit, [0.05], group=[x])) - shared for x in labels)
+    one, other = (np.array(fit.curves.at([0.05], group=[x])) - shared for x in labels)
     assert abs(np.corrcoef(one[0].ravel(), other[0].ravel())[0, 1]) < 0.3
 
 
@@ -163,5 +162,5 @@ def test_rising_curves_take_crossed_groups(items, stats):
     fit = soc.fit(stats, prior, soc.VI(draws=50), **QUIET)
     scored = soc.item_posteriors(fit, items, **QUIET)
     assert scored["theta"].between(scored["theta_q05"], scored["theta_q95"]).mean() > 0.8
-    curve = curve_draws(fit, np.geomspace(0.01, 0.5, 20), group=["c03 × d01"] * 20)[0]
+    curve = fit.curves.at(np.geomspace(0.01, 0.5, 20), group=["c03 × d01"] * 20)[0]
     assert (np.diff(curve, axis=1) > -1e-9).all()

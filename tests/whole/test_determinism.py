@@ -15,7 +15,7 @@ import pytest
 import soc_pymc as soc
 from soc_pymc._lib.threads import VARIABLE
 from soc_pymc.data import local
-from soc_pymc.posterior import items as posterior_items
+from soc_pymc.posterior import scoring
 from tests.data.cell_references import assert_same
 from tests.examples import CASES, SINGLE_FAMILIES, count_frame, thinned
 
@@ -143,7 +143,7 @@ def test_statistics(name, example, monkeypatch, tmp_path):
 @pytest.mark.parametrize("name", thinned(["groups", "normal"], ["groups"]))
 def test_posteriors(name, example, monkeypatch, tmp_path):
     fit, case = example(name).fit, CASES[name]
-    monkeypatch.setattr(posterior_items, "_BATCH_OF_FEW", 100)
+    monkeypatch.setattr(scoring, "_BATCH_OF_FEW", 100)
     frame = example(name).frame[:350].copy()
     frame.loc[::70, "score"] *= 5.0  # beyond the knots
     frame.to_parquet(tmp_path / "items.parquet")

@@ -18,7 +18,7 @@ import pytest
 
 import soc_pymc as soc
 from soc_pymc.checks._drift import Drift
-from soc_pymc.posterior.curves import with_posterior
+from soc_pymc.fits.fit import with_draws
 
 ROOT = Path(__file__).parents[2]
 MODULES = [name for name in soc.__all__ if isinstance(getattr(soc, name), types.ModuleType)]
@@ -88,7 +88,7 @@ def test_a_result_is_equal_to_itself_alone(name, example, tmp_path):
     others = [copy.copy(result)]
     if name == "Fit":
         posterior = 1.1 * result.data["posterior"].to_dataset()
-        others.append(with_posterior(result, posterior))
+        others.append(with_draws(result, posterior))
     assert all(other != result for other in others)
     assert result == result
     assert {result: "first", **dict.fromkeys(others, "other")}[result] == "first"
@@ -182,7 +182,7 @@ import logging, sys, warnings
 filters = list(warnings.filters)
 import soc_pymc
 same = warnings.filters == filters
-import soc_pymc.posterior.items, soc_pymc.data.statistics
+import soc_pymc.posterior.scoring, soc_pymc.data.statistics
 slow = {"pymc", "arviz", "matplotlib", "sklearn", "ibis", "duckdb"}
 heavy = sorted(slow & set(sys.modules))
 handlers = [type(h).__name__ for h in logging.getLogger("soc_pymc").handlers]

@@ -247,7 +247,7 @@ def test_cursors_share_the_threads_of_one_database(monkeypatch):
 def test_files_scored_at_once_do_not_multiply_threads(example, small_frame, tmp_path, monkeypatch):
     """One thread for each of six files and DuckDB's five; batches of a file start no more."""
     monkeypatch.setenv(VARIABLE, "6")
-    monkeypatch.setattr("soc_pymc.posterior.items._BATCH_OF_FEW", 100)
+    monkeypatch.setattr("soc_pymc.posterior.scoring._BATCH_OF_FEW", 100)
     for file in range(12):
         small_frame[list(COUNT_ROLES)][:1500].to_parquet(tmp_path / f"{file}.parquet", index=False)
     items = soc.PoissonItems(f"{tmp_path}/*.parquet", **COUNT_ROLES)

@@ -9,7 +9,6 @@ import pytest
 from scipy.stats import norm
 
 import soc_pymc as soc
-from soc_pymc.posterior.curves import curve_draws
 from tests.oracles import s1_curves
 from tests.studies import common, coverage, labels, oracle, published, sbc
 
@@ -88,7 +87,7 @@ def test_wide_bins_tell_the_truth_about_the_ends():
     items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
     fit = soc.fit(soc.summarize(items, bins=20, progress=False), progress=False)
     score = frame["score"].quantile([0.02, 0.25, 0.5, 0.75, 0.98]).to_numpy()
-    for draws, truth in zip(curve_draws(fit, score), s1_curves(score), strict=True):
+    for draws, truth in zip(fit.curves.at(score), s1_curves(score), strict=True):
         assert np.abs((draws.mean(axis=0) - truth) / draws.std(axis=0)).max() < 3.5
 
 

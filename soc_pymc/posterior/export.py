@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .._lib.arguments import path_of
 from .._lib.errors import FitError
 from .._lib.files import replacing
 from .._lib.threads import one_blas_thread
+from ..fits.curves import Curves
 from ..fits.fit import FIT, Fit
-from ..prior_table import PriorTable, by_group, checksum, posterior_rows
-from .predictive import posterior_of
-from .prior_build import fit_digest, table_of
+from ..prior_table import PriorTable, by_group, checksum, posterior_summaries
+from .averages import scorer, table_items
+from .predictive import posterior_under
+from .prior_build import Nodes, digest_of, table_of
+
+type Meta = dict[str, Any]  # description of the table, as in a file
 
 _MOST_BYTES = 10_000_000
 _LEVELS = 0.05, 0.95  # quantiles whose errors are stated
@@ -33,8 +36,10 @@ def export_prior(fit: Fit, path: str | os.PathLike[str]) -> Path:
 
     Parameters
     ----------
-    fit, path
-        The fit, and the file, ``*.parquet`` or ``*.json``, which appears when it is complete.
+    fit : Fit
+        The fit.
+    path : str or Path
+        File to write, ``*.parquet`` or ``*.json``, which appears when it is complete.
 
     Returns
     -------
@@ -61,7 +66,7 @@ def export_prior(fit: Fit, path: str | os.PathLike[str]) -> Path:
     target = Path(path_of(path, "path", FitError))
     if target.suffix not in (".parquet", ".json"):
         raise FitError(f"path={str(target)!r} must be named *.parquet or *.json")
-    meta, columns = described(fit)
+    meta, columns = described(fit.curves)
     writer = _write_json if target.suffix == ".json" else _write_parquet
     with replacing(target) as temporary:
         writer(meta, columns, temporary)
@@ -78,9 +83,7 @@ def export_prior(fit: Fit, path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def _write_json(
-    meta: dict[str, Any], columns: dict[str, NDArray[Any]], path: Path
-) -> None:
+def _write_json(meta: Meta, columns: Nodes, path: Path) -> None:
     # the shortest digits from which a number is read back exactly
     nodes = {
         name: [json.loads(str(v)) for v in values] for name, values in columns.items()
@@ -89,9 +92,7 @@ def _write_json(
     path.write_text(json.dumps(content, separators=(",", ":"), allow_nan=False))
 
 
-def _write_parquet(
-    meta: dict[str, Any], columns: dict[str, NDArray[Any]], path: Path
-) -> None:
+def _write_parquet(meta: Meta, columns: Nodes, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -107,39 +108,37 @@ def _write_parquet(
     pq.write_table(table, path, compression="zstd", **options)
 
 
-def described(fit: Fit) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Description and columns of a fit's prior table; FitError if it is not accurate enough."""
-
-    def make() -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        table = table_of(fit)
-        parts = [table.nodes(label) for label in fit.groups or [""]]
-        columns = {
-            name: np.concatenate([part[name] for part in parts]) for name in parts[0]
-        }
-        columns = {
-            k: x for k, x in columns.items() if not k.startswith("way_") or x.any()
-        }
-        is_first = columns["node"] == 0
-        columns["cell"] = np.cumsum(is_first, dtype=np.int32) - np.int32(1)
-        meta = dict(table.meta) | {
-            "fit": fit_digest(fit),
-            "made": datetime.now(UTC).date().isoformat(),
-            "cells": int(is_first.sum()),
-            "columns": [[name, values.dtype.str] for name, values in columns.items()],
-        }
-        meta["errors"] = _errors(fit, by_group(meta, columns))
-        meta["checksum"] = checksum(meta, columns)
-        return meta, columns
-
-    return fit._once("description of the prior table", make)
+def described(curves: Curves) -> tuple[Meta, Nodes]:
+    """Description and columns of the prior table, made once; FitError if it is not accurate."""
+    return curves.once(_described)
 
 
-def _errors(fit: Fit, table: PriorTable) -> dict[str, float]:
-    """Largest errors in posterior sd, of items simulated from the fit that are not flagged."""
-    posterior = posterior_of(fit)
+def _described(curves: Curves) -> tuple[Meta, Nodes]:
+    table = table_of(curves)
+    parts = [table.nodes(label) for label in curves.groups or [""]]
+    columns = {
+        name: np.concatenate([part[name] for part in parts]) for name in parts[0]
+    }
+    columns = {k: x for k, x in columns.items() if not k.startswith("way_") or x.any()}
+    is_first = columns["node"] == 0
+    columns["cell"] = np.cumsum(is_first, dtype=np.int32) - np.int32(1)
+    meta = dict(table.meta) | {
+        "fit": digest_of(curves),
+        "made": datetime.now(UTC).date().isoformat(),
+        "cells": int(is_first.sum()),
+        "columns": [[name, values.dtype.str] for name, values in columns.items()],
+    }
+    meta["errors"] = _errors(curves, by_group(meta, columns))
+    meta["checksum"] = checksum(meta, columns)
+    return meta, columns
+
+
+def _errors(curves: Curves, table: PriorTable) -> dict[str, float]:
+    """Largest errors in posterior sd, of simulated items that are not flagged."""
+    posterior = posterior_under(curves)
     rng = np.random.default_rng(0)
     outcome = posterior.outcome
-    bins = fit.data["constant_data"]
+    bins = curves.bins
     n = bins["n_items"].to_numpy()
     probes = rng.choice(len(n), _PROBES, p=n / n.sum())
     size = bins[outcome.size].to_numpy() / (n if outcome.sizes_add else 1.0)
@@ -152,14 +151,14 @@ def _errors(fit: Fit, table: PriorTable) -> dict[str, float]:
     columns[outcome.observed] = np.zeros(
         _PROBES
     )  # without outcomes, sizes would not count
-    if fit.groups:
-        columns["group"] = rng.choice(np.array(fit.groups, dtype=object), _PROBES)
+    if curves.groups:
+        columns["group"] = rng.choice(np.array(curves.groups, dtype=object), _PROBES)
     drawn = posterior.simulate(columns, rng)
     columns[outcome.observed] = drawn[
         rng.integers(len(drawn), size=_PROBES), np.arange(_PROBES)
     ]
-    exact = posterior.scorer(_LEVELS, "all")(columns)
-    rows, flagged = posterior_rows(table, posterior.items(columns), _LEVELS)
+    exact = scorer(posterior, _LEVELS, "all")(columns)
+    rows, flagged = posterior_summaries(table, table_items(curves, columns), _LEVELS)
     errors = {
         name: np.abs(rows[k] - exact[k])[~flagged] / exact[1][~flagged]
         for k, name in ((0, "mean"), (1, "sd"), (3, "lower"), (4, "upper"))

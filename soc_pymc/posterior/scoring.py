@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -26,14 +26,19 @@ from .._lib.files import replacing
 from .._lib.progress import Phase, is_shown, phase
 from .._lib.threads import one_blas_thread, ordered_map
 from ..data import sources
-from ..data.items import NO_SCORE, Items, check_items
+from ..data.items import Items, check_items
 from ..data.validation import check_types
 from ..fits.fit import Fit
 from ..prior_table import quantile_name
-from .curves import P_ZERO, Extrapolation
-from .item_columns import Scorer, columns_of, posterior_roles, refuse_invalid
+from .averages import scorer
+from .extrapolation import Extrapolation
+from .item_columns import Scorer, arrays_of, posterior_roles, refuse_invalid
 from .predictive import posterior_of
-from .prior_build import fit_digest
+from .prior_build import digest_of
+from .weights import P_ZERO
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _log = logging.getLogger(__name__)
 # items per batch, with all draws and with few nodes
@@ -61,24 +66,27 @@ def item_posteriors(
 
     Parameters
     ----------
-    fit, items
-        The fit, and items of its kind; without outcomes they get theta given the score alone (and
-        the group, and what else the prior depends on). A new group gets the shared curves with the
+    fit : Fit
+        The fit.
+    items : PoissonItems, NormalItems or BinomialItems
+        Items of the fit's kind; without outcomes they get theta given the score alone (and the
+        group, and what else the prior depends on). A new group gets the shared curves with the
         uncertainty of a group.
-    quantiles
+    quantiles : Sequence[float]
         Probabilities of the quantile columns, each between 0 and 1.
-    draws
-        ``"all"`` averages every item over all draws of the curves. ``"auto"`` scores by the prior
-        table of `export_prior`, except items that it flags and quantiles beyond 0.005 and 0.995:
-        within 2e-3 posterior sd of ``"all"`` for 99 of 100 items (mixtures and terms 5e-3,
-        quantiles 1e-2), except quantiles that are about to jump to a spike at zero. Flagged items
-        get the moments of all draws, and quantiles within 0.02 of the interval's width for 99 of
-        100; they take 30 to 300 microseconds each.
-    out
-        Parquet file to stream to, which appears when it is complete. Or a folder (an existing one,
-        or a name that ends with a slash) for a file of the same name for each file of items; a
-        later run makes only what is missing or was made from another fit, options or file.
-    progress
+    draws : {"auto", "all"}
+        Whether to average over all draws of the curves, or over few quadrature points wherever
+        these are accurate. ``"auto"`` scores by the prior table of `export_prior`, except items
+        that it flags and quantiles beyond 0.005 and 0.995: within 2e-3 posterior sd of ``"all"``
+        for 99 of 100 items (mixtures and terms 5e-3, quantiles 1e-2), except quantiles that are
+        about to jump to a spike at zero. Flagged items get the moments of all draws, and quantiles
+        within 0.02 of the interval's width for 99 of 100; they take 30 to 300 microseconds each.
+    out : str, Path or None
+        Parquet file to write, or a folder. A file is streamed to, and appears when it is complete.
+        A folder (an existing one, or a name that ends with a slash) gets a file of the same name
+        for each file of items; a later run makes only what is missing or was made from another fit,
+        options or file.
+    progress : bool or None
         Whether to show progress on standard error.
 
     Returns
@@ -113,7 +121,8 @@ def item_posteriors(
     OneOf(*DRAWS)(draws, "draws")
     target = "" if out is None else path_of(out, "out", ItemsError)
     posterior = posterior_of(fit)
-    roles = posterior_roles(fit, items, check_items)
+    curves = posterior.curves
+    roles = posterior_roles(curves, items, check_items)
     outcome = posterior.outcome
     if fit.prior.exposure is not None and outcome.size not in roles:
         remedy = f"give the items {outcome.size}= too, expected ones if nothing is observed yet"
@@ -121,20 +130,21 @@ def item_posteriors(
             f"theta depends on the {outcome.words.size} in this fit: {remedy}"
         )
     _log.debug("scoring %r with draws=%r", items, draws)
-    group = items.group if fit.groups else None
+    group = items.group if curves.groups else None
     items = replace(items, group=group, id=None, fold=None, cluster=None, date=None)
     names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, probs)]
     names += [P_ZERO] * fit.prior.zero
     batch = _BATCH_OF_FEW if draws == "auto" else _BATCH
-    scorer = posterior.scorer(probs, draws)
-    scoring = _Scoring(items, names, scorer, batch, target, Extrapolation(fit))
+    score = scorer(posterior, probs, draws)
+    far = Extrapolation(curves)
+    scoring = _Scoring(items, names, score, batch, target, far)
     try:
         if is_folder(target):
             made_by = {
                 "quantiles": probs,
                 "draws": draws,
                 "roles": roles,
-                "fit": fit_digest(fit),
+                "fit": digest_of(curves),
             }
             return scoring.to_folder(made_by, progress)
         return scoring.to_one_table(progress)
@@ -188,7 +198,7 @@ class _Scoring:
                 else self._attached(scored)
             )
 
-    def to_folder(self, made_by: Mapping[str, Any], progress: bool | None) -> Path:
+    def to_folder(self, made_by: Mapping[str, object], progress: bool | None) -> Path:
         """Score each file of items to a file in a folder, except finished ones, several at once."""
         self._checked_table(hold=False)
         files = self._files()
@@ -223,50 +233,41 @@ class _Scoring:
                 )
         return folder
 
+    @property
+    def _extends(self) -> bool:
+        """True if the user's own table gets the new columns, so that only some are read."""
+        return not self.out and sources.kind_of(self.items.source) not in _COPIED
+
     def _table(self, hold: bool = True) -> Any:
-        """Ibis table or `Rows` of the items, with the constant score of those without one."""
-        source = self.items.source
-        columns = list(self.items.roles.values())
-        if not self.out and sources.kind_of(source) not in _COPIED:
-            return sources.opened(source, columns)  # others are copied with all columns
-        all_columns = (
-            None if self.items.score else [*sources.column_names(source), NO_SCORE]
-        )
-        return sources.opened(source, all_columns, hold)
+        """Ibis table or `Rows` of the items, with all columns if they are copied."""
+        columns = self.items.roles.columns if self._extends else None
+        return sources.opened(self.items.source, columns, hold)
 
     def _checked_table(self, hold: bool = True) -> Any:
         """The table, after a check of its columns and of the new names."""
         source = self.items.source
         table = self._table(hold)
-        sources.chosen(
-            table.columns, list(self.items.roles.values())
-        )  # refuses missing columns
+        sources.chosen(table.columns, self.items.roles.columns)  # refuses missing ones
         with sources.readable(source):
             check_types(self.items, table)
-        column_names = set(table.columns)
-        if (
-            not self.out and sources.kind_of(source) not in _COPIED
-        ):  # some alone are opened
-            column_names.update(sources.column_names(source))
-        if clash := [name for name in self.names if name in column_names]:
+        taken = sources.column_names(source) if self._extends else table.columns
+        if clash := [name for name in self.names if name in taken]:
             remedy = "rename or drop them, or ask for other quantiles"
             columns = ", ".join(map(repr, clash))
             raise ItemsError(f"the table already has the columns {columns}: {remedy}")
         return table
 
-    def _batches(self, table: Any, running: Phase) -> Iterator[Any]:
+    def _batches(self, table: Any, running: Phase) -> "Iterator[pa.RecordBatch]":
         """Record batches of the table's columns followed by the new ones, in order."""
         import pyarrow as pa
 
-        def scored(batch: Any) -> Any:
-            columns = columns_of(batch, self.items.roles)
+        def scored(batch: "pa.RecordBatch") -> "pa.RecordBatch":
+            columns = arrays_of(batch, self.items.roles)
             refuse_invalid(columns, self.items)
             added = [pa.array(row) for row in self.score(columns)]
             with self.lock:
                 self.far.count(columns["score"])
                 running.advance(batch.num_rows)
-            if self.items.score is None:
-                batch = batch.drop_columns([NO_SCORE])
             names = [*batch.schema.names, *self.names]
             return pa.RecordBatch.from_arrays([*batch.columns, *added], names=names)
 
@@ -281,7 +282,7 @@ class _Scoring:
         if empty:
             refuse_invalid({"score": np.empty(0)}, self.items)
 
-    def _attached(self, scored: Iterator[Any]) -> Any:
+    def _attached(self, scored: "Iterator[pa.RecordBatch]") -> Any:
         """The user's table, or all else as an Arrow table, with the new columns."""
         import pyarrow as pa
 
@@ -306,20 +307,22 @@ class _Scoring:
         """Each source with the file for its posteriors, which must not be a file of items."""
         source = self.items.source
         target = Path(self.out)
-        refusal = ""
         paths = sources.paths_of(source) if sources.kind_of(source) == "files" else []
-        files = [
-            (path, target / _ENDINGS.sub("", os.path.basename(path))) for path in paths
-        ]
-        files = [(path, file.with_name(f"{file.name}.parquet")) for path, file in files]
-        if not is_folder(self.out):
+        refusal = ""
+        if is_folder(self.out):
+            stems = [_ENDINGS.sub("", os.path.basename(path)) for path in paths]
+            targets = [target / f"{stem}.parquet" for stem in stems]
+            files = list(zip(paths, targets, strict=True))
+            if not paths:
+                refusal = (
+                    " is a folder, and the items are not files: name a file *.parquet"
+                )
+        else:
             files = [(source, target)]
             if target.suffix not in (".parquet", ".pq"):
                 refusal = " must be named *.parquet, or be a folder (end with a slash)"
             elif not target.parent.is_dir():
                 refusal = f": there is no folder {str(target.parent)!r}, make it first"
-        elif not paths:
-            refusal = " is a folder, and the items are not files: name a file *.parquet"
         if refusal:
             raise ItemsError(f"out={self.out!r}{refusal}")
         real_paths = {os.path.realpath(path) for path in paths}
@@ -343,7 +346,7 @@ def is_folder(name: str) -> bool:
     return os.path.isdir(name) or name.endswith(("/", os.sep))
 
 
-def _record(made_by: Mapping[str, Any], path: str) -> str:
+def _record(made_by: Mapping[str, object], path: str) -> str:
     """Digest of the options of scoring and a file of items (name, size, modification time)."""
     stat = os.stat(path)
     source = [os.path.basename(path), stat.st_size, stat.st_mtime_ns]
@@ -368,7 +371,10 @@ def _is_finished(target: Path, record: str) -> bool:
 
 
 def _write(
-    scored: Iterator[Any], target: Path, names: Sequence[str], record: str = ""
+    scored: "Iterator[pa.RecordBatch]",
+    target: Path,
+    names: Sequence[str],
+    record: str = "",
 ) -> Path:
     """Write record batches (at least one) to one Parquet file, atomically, with a record."""
     import pyarrow.parquet as pq

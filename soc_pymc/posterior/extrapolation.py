@@ -1,0 +1,117 @@
+"""Warnings of scores far outside those that a fit saw."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .._lib.errors import ItemsWarning, warn_user
+from ..data.statistics import Statistics
+from ..families.scales import RANK
+from ..fits.curves import Curves
+
+_MARGIN = 0.1  # allowed distance of scores, as a share of the range of the fit's on the mean's axis
+_FAR = "far outside those that the fit saw"
+
+
+class Extrapolation:
+    """Counts scores far outside those of a fit, batch by batch; `what` of them, with the verb."""
+
+    def __init__(self, curves: Curves, what: str = "items have scores") -> None:
+        self._curves = curves
+        self._what = what
+        self._total = 0
+        self._far = 0
+        self._outer = np.array([np.inf, -np.inf])  # of the scores that are far
+        self._range = self._allowed = np.array([-np.inf, np.inf])
+        self._of_curve = True  # false if all scores of the fit are atoms
+        bins = curves.bins
+        if "score_min" not in bins:  # curves without a range of scores
+            return
+        not_atoms = curves.atom(bins["score"].to_numpy()) == 0
+        self._of_curve = bool(not_atoms.any())
+        low, high = (
+            bins[name].to_numpy()[not_atoms | (not self._of_curve)]
+            for name in ("score_min", "score_max")
+        )
+        self._range = np.array([low.min(), high.max()])
+        if not self._of_curve:
+            self._allowed = np.array([np.inf, -np.inf])
+            return
+        # ranks end at the fit's scores, so distances are measured on the scores' own scale
+        scale = curves.axis("mean").local
+        ends = scale.checked(self._range)
+        self._allowed = scale.score(
+            ends + _MARGIN * np.ptp(ends) * np.array([-1.0, 1.0])
+        )
+
+    def count(
+        self, score: ArrayLike, highest: ArrayLike | None = None
+    ) -> "Extrapolation":
+        """Count further scores, or ranges of scores."""
+        low = np.asarray(score, dtype=float)
+        high = low if highest is None else np.asarray(highest, dtype=float)
+        outside = (low < self._allowed[0]) | (high > self._allowed[1])
+        if outside.any():  # the fit knows its atoms, however far they are
+            outside &= self._curves.atom(np.where(low == high, low, np.nan)) == 0
+        self._total = self._total + low.size
+        self._far = self._far + int(outside.sum())
+        self._outer[0] = low.min(where=outside, initial=self._outer[0])
+        self._outer[1] = high.max(where=outside, initial=self._outer[1])
+        return self
+
+    def message(self) -> str | None:
+        """Return the warning's text; None if no scores are far."""
+        if not self._far:
+            return None
+        rule = (
+            "the curves continue as straight lines there, kept between 1e-100 and 1e100"
+        )
+        prior = self._curves.prior
+        if {prior.mean.scale, prior.variance.scale} == {RANK}:
+            rule = "they count as the outermost scores of the fit"
+        if not self._of_curve:
+            rule = "they get the average of the fit's scores"
+        least, most, low, high = (
+            f"{score:.6g}" for score in (*self._outer, *self._range)
+        )
+        span = least if least == most else f"{least} to {most}"
+        return (
+            f"{self._far:,} of {self._total:,} {self._what} {_FAR} ({low} to {high}; these: "
+            f"{span}): {rule}, which no item supports; fit items with such scores too, or leave "
+            "these out"
+        )
+
+    def warn(self) -> None:
+        """Warn if any scores are far."""
+        if text := self.message():
+            warn_user(text, ItemsWarning)
+
+
+@contextmanager
+def extrapolation_reported() -> Iterator[None]:
+    """Leave reports of extrapolation inside this block to the caller, once for all items."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", f".* {_FAR} ", ItemsWarning)
+        yield
+
+
+def warn_of_extrapolation(
+    curves: Curves,
+    score: ArrayLike,
+    what: str = "items have scores",
+    highest: ArrayLike | None = None,
+) -> None:
+    """Warn of scores (or ranges) far outside those of a fit; `what` includes the verb."""
+    Extrapolation(curves, what).count(score, highest).warn()
+
+
+def warn_of_extrapolated_bins(curves: Curves, stats: Statistics) -> None:
+    """Warn of bins with scores far outside those of a fit."""
+    low, high = (stats.data[name].to_numpy() for name in ("score_min", "score_max"))
+    filled = ~np.isnan(low)  # bins without items have no scores
+    warn_of_extrapolation(
+        curves, low[filled], "bins of the statistics hold scores", high[filled]
+    )
