@@ -156,8 +156,9 @@ class LevelDensity:
             )
             for values, design, part in zip(shared, designs, parts, strict=True)
         ]
-        exact = self._built.pilot.data.values(curves[0][None], curves[1][None], row)
-        np.add.at(log_weight, (level, n, draw), exact.ravel())
+        if len(row):
+            exact = self._built.pilot.data.values(curves[0][None], curves[1][None], row)
+            np.add.at(log_weight, (level, n, draw), exact.ravel())
         return log_weight, _AtRows(linear, deviations, (row, n, draw), curves)
 
     def _slopes_of_rows(
@@ -177,6 +178,8 @@ class LevelDensity:
             by_row,
         )
         row, n, draw = at_rows.outside
+        if not len(row):
+            return by_deviation, by_row.reshape(-1, by_row.shape[2])
         first, second = (curve[None] for curve in at_rows.curves)
         _, *slopes = self._built.pilot.data.value_and_gradient(first, second, row)
         start = 0
