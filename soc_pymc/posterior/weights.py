@@ -150,7 +150,7 @@ class SmoothWeights(ComponentWeights):
         """
         draws = self._coefficients.shape[0]
         if self.are_interpolated(columns).all() or draws <= number:
-            return self.by_draw(columns, np.arange(draws)).astype(float)
+            return self.by_draw(columns, np.arange(draws), least=0).astype(float)
         predictors = self._predictors(columns)
         even = np.linspace(0, draws - 1, number).astype(int)
         return self._solve(columns, _with_moments(predictors[even], predictors))
@@ -169,10 +169,12 @@ class SmoothWeights(ComponentWeights):
         inside = (position >= self._edges[0]) & (position <= self._edges[-1])
         return inside & (self._curves.atom(columns["score"]) == 0)
 
-    def by_draw(self, columns: Columns, draws: Ints) -> NDArray[Any]:
-        """Weights of items under some draws, (draws, n, R), interpolated or solved for.
+    def by_draw(
+        self, columns: Columns, draws: Ints, least: int = _POINTS
+    ) -> NDArray[Any]:
+        """Weights of items under some draws, (draws, n, R), interpolated where that pays.
 
-        Which of both depends on the item alone, and not on others or on what was scored before.
+        That is in panels with the `least` number of scores, whatever was scored before.
         """
         position = self._curves.position("mean", columns["score"])
         out = np.empty((len(position), len(draws), self.number), dtype=np.float32)
@@ -188,6 +190,10 @@ class SmoothWeights(ComponentWeights):
             of_label = ~to_solve & (labels == label)
             for k in np.unique(panel[of_label]).tolist():
                 items = np.flatnonzero(of_label & (panel == k))
+                # whether there is a table already must not matter
+                if len(np.unique(position[items])) < least:
+                    to_solve[items] = True
+                    continue
                 if (label, k) not in self._tables:
                     self._tables[label, k] = self._table(label, k)
                 table = self._tables[label, k]
