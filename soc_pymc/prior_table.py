@@ -123,94 +123,76 @@ class Formulas(ABC):
     positive: bool = True  # whether theta is
     no_size: float = 0.0  # size without information
 
-    @staticmethod
     @abstractmethod
-    def parameters(location: Numbers, dispersion: Numbers, xp: Functions) -> Pair:
+    def parameters(self, location: Numbers, dispersion: Numbers, xp: Functions) -> Pair:
         """Return parameters from both curves."""
 
-    @staticmethod
     @abstractmethod
-    def update(a: Numbers, b: Numbers, y: Numbers, n: Numbers) -> Pair:
+    def update(self, a: Numbers, b: Numbers, y: Numbers, n: Numbers) -> Pair:
         """Return parameters given an outcome."""
 
-    @staticmethod
     @abstractmethod
-    def mean(a: Numbers, b: Numbers) -> Numbers:
+    def mean(self, a: Numbers, b: Numbers) -> Numbers:
         """Return E(theta)."""
 
-    @staticmethod
     @abstractmethod
-    def variance(a: Numbers, b: Numbers) -> Numbers:
+    def variance(self, a: Numbers, b: Numbers) -> Numbers:
         """Return Var(theta)."""
 
-    @staticmethod
     @abstractmethod
-    def matched(mean: Numbers, variance: Numbers) -> Pair:
+    def matched(self, mean: Numbers, variance: Numbers) -> Pair:
         """Return parameters from the mean and variance of theta."""
 
-    @staticmethod
     @abstractmethod
     def log_factor(
-        a: Numbers, b: Numbers, y: Numbers, n: Numbers, xp: Functions
+        self, a: Numbers, b: Numbers, y: Numbers, n: Numbers, xp: Functions
     ) -> Numbers:
         """Return log densities of outcomes, up to what is the same for all nodes."""
 
-    @staticmethod
     @abstractmethod
-    def theta(t: Numbers, xp: Functions) -> Numbers:
+    def theta(self, t: Numbers, xp: Functions) -> Numbers:
         """Return theta from its place."""
 
-    @staticmethod
     @abstractmethod
-    def law(a: Numbers, b: Numbers, t: Numbers, xp: Functions) -> Pair:
+    def law(self, a: Numbers, b: Numbers, t: Numbers, xp: Functions) -> Pair:
         """Return the distribution function and density of the place."""
 
-    @staticmethod
     @abstractmethod
-    def middle(a: Numbers, b: Numbers, xp: Functions) -> Pair:
+    def middle(self, a: Numbers, b: Numbers, xp: Functions) -> Pair:
         """Return about the mean and variance of the place."""
 
-    @staticmethod
     @abstractmethod
-    def possible(y: Numbers, n: Numbers) -> Numbers:
+    def possible(self, y: Numbers, n: Numbers) -> Numbers:
         """Return a mask of outcomes that are possible with their sizes."""
 
 
 class GammaFormulas(Formulas):
     """Gammas of shape a and rate b, and counts of exposures; places are log theta."""
 
-    @staticmethod
-    def parameters(location: Numbers, dispersion: Numbers, xp: Functions) -> Pair:
+    def parameters(self, location: Numbers, dispersion: Numbers, xp: Functions) -> Pair:
         return xp.exp(-dispersion), xp.exp(-dispersion - location)
 
-    @staticmethod
-    def update(a: Numbers, b: Numbers, y: Numbers, n: Numbers) -> Pair:
+    def update(self, a: Numbers, b: Numbers, y: Numbers, n: Numbers) -> Pair:
         return a + y, b + n
 
-    @staticmethod
-    def mean(a: Numbers, b: Numbers) -> Numbers:
+    def mean(self, a: Numbers, b: Numbers) -> Numbers:
         return a / b
 
-    @staticmethod
-    def variance(a: Numbers, b: Numbers) -> Numbers:
+    def variance(self, a: Numbers, b: Numbers) -> Numbers:
         return a / b / b
 
-    @staticmethod
-    def matched(mean: Numbers, variance: Numbers) -> Pair:
+    def matched(self, mean: Numbers, variance: Numbers) -> Pair:
         return mean / variance * mean, mean / variance
 
-    @staticmethod
     def log_factor(
-        a: Numbers, b: Numbers, y: Numbers, n: Numbers, xp: Functions
+        self, a: Numbers, b: Numbers, y: Numbers, n: Numbers, xp: Functions
     ) -> Numbers:
         return _log_rise(a, y, xp) - a * xp.log(1.0 + n / b) - y * xp.log(b + n)
 
-    @staticmethod
-    def theta(t: Numbers, xp: Functions) -> Numbers:
+    def theta(self, t: Numbers, xp: Functions) -> Numbers:
         return xp.exp(t)
 
-    @staticmethod
-    def law(a: Numbers, b: Numbers, t: Numbers, xp: Functions) -> Pair:
+    def law(self, a: Numbers, b: Numbers, t: Numbers, xp: Functions) -> Pair:
         # by Peizer and Pratt at a + 4
         x = xp.keep(xp.clip(b * xp.exp(t), 1e-300, 1e90))
         n = a + 3.5
@@ -224,12 +206,10 @@ class GammaFormulas(Formulas):
         z = (deviation - 1 / 6 - 0.02 / (a + 4.0)) * xp.sqrt(slope)
         return _normal_cdf(z, xp) + density * _raised(a, x), density
 
-    @staticmethod
-    def middle(a: Numbers, b: Numbers, xp: Functions) -> Pair:
+    def middle(self, a: Numbers, b: Numbers, xp: Functions) -> Pair:
         return xp.log((a + 0.5) / b) - 1.0 / a, 1.0 / (a * a) + 1.0 / (a + 0.5)
 
-    @staticmethod
-    def possible(y: Numbers, n: Numbers) -> Numbers:
+    def possible(self, y: Numbers, n: Numbers) -> Numbers:
         is_count = (y >= 0) & (y == np.floor(y)) & (y + n < np.inf)
         return is_count & ((n > 0) | (n == y))
 
@@ -237,41 +217,33 @@ class GammaFormulas(Formulas):
 class BetaFormulas(Formulas):
     """Betas, and successes in trials; places are logit theta."""
 
-    @staticmethod
-    def parameters(location: Numbers, dispersion: Numbers, xp: Functions) -> Pair:
+    def parameters(self, location: Numbers, dispersion: Numbers, xp: Functions) -> Pair:
         total = xp.exp(-dispersion)
         return total * (1.0 + xp.exp(location)), total * (1.0 + xp.exp(-location))
 
-    @staticmethod
-    def update(a: Numbers, b: Numbers, y: Numbers, n: Numbers) -> Pair:
+    def update(self, a: Numbers, b: Numbers, y: Numbers, n: Numbers) -> Pair:
         return a + y, b + (n - y)
 
-    @staticmethod
-    def mean(a: Numbers, b: Numbers) -> Numbers:
+    def mean(self, a: Numbers, b: Numbers) -> Numbers:
         return a / (a + b)
 
-    @staticmethod
-    def variance(a: Numbers, b: Numbers) -> Numbers:
+    def variance(self, a: Numbers, b: Numbers) -> Numbers:
         return a / (a + b) * (b / (a + b)) / (a + b + 1.0)
 
-    @staticmethod
-    def matched(mean: Numbers, variance: Numbers) -> Pair:
+    def matched(self, mean: Numbers, variance: Numbers) -> Pair:
         total = mean * (1.0 - mean) / variance - 1.0
         return mean * total, (1.0 - mean) * total
 
-    @staticmethod
     def log_factor(
-        a: Numbers, b: Numbers, y: Numbers, n: Numbers, xp: Functions
+        self, a: Numbers, b: Numbers, y: Numbers, n: Numbers, xp: Functions
     ) -> Numbers:
         rises = _log_rise(a, y, xp) + _log_rise(b, n - y, xp)
         return rises - _log_rise(a + b, n, xp)
 
-    @staticmethod
-    def theta(t: Numbers, xp: Functions) -> Numbers:
+    def theta(self, t: Numbers, xp: Functions) -> Numbers:
         return 1.0 / (1.0 + xp.exp(-t))
 
-    @staticmethod
-    def law(a: Numbers, b: Numbers, t: Numbers, xp: Functions) -> Pair:
+    def law(self, a: Numbers, b: Numbers, t: Numbers, xp: Functions) -> Pair:
         # by Peizer and Pratt at a + 4 and b + 4
         odds = xp.keep(xp.exp(-t))
         m = a + 3.5
@@ -306,14 +278,12 @@ class BetaFormulas(Formulas):
         )
         return _normal_cdf(z, xp) + density * _raised(a, p * s, p) - upper, density
 
-    @staticmethod
-    def middle(a: Numbers, b: Numbers, xp: Functions) -> Pair:
+    def middle(self, a: Numbers, b: Numbers, xp: Functions) -> Pair:
         mean = xp.log((a + 0.5) / (b + 0.5)) - 1.0 / a + 1.0 / b
         of_a = 1.0 / (a * a) + 1.0 / (a + 0.5)
         return mean, of_a + 1.0 / (b * b) + 1.0 / (b + 0.5)
 
-    @staticmethod
-    def possible(y: Numbers, n: Numbers) -> Numbers:
+    def possible(self, y: Numbers, n: Numbers) -> Numbers:
         is_whole = (np.floor([y, n]) == [y, n]).all(0)
         return (y >= 0) & (n >= y) & (n < np.inf) & is_whole
 
@@ -326,49 +296,39 @@ class NormalFormulas(Formulas):
     positive = False
     no_size = 1e150
 
-    @staticmethod
-    def parameters(location: Numbers, dispersion: Numbers, xp: Functions) -> Pair:
+    def parameters(self, location: Numbers, dispersion: Numbers, xp: Functions) -> Pair:
         return location, xp.exp(dispersion)
 
-    @staticmethod
-    def update(a: Numbers, b: Numbers, y: Numbers, n: Numbers) -> Pair:
+    def update(self, a: Numbers, b: Numbers, y: Numbers, n: Numbers) -> Pair:
         share = 1.0 + b / n / n
         return a / share + y * (1.0 - 1.0 / share), b / share
 
-    @staticmethod
-    def mean(a: Numbers, b: Numbers) -> Numbers:
+    def mean(self, a: Numbers, b: Numbers) -> Numbers:
         return a
 
-    @staticmethod
-    def variance(a: Numbers, b: Numbers) -> Numbers:
+    def variance(self, a: Numbers, b: Numbers) -> Numbers:
         return b
 
-    @staticmethod
-    def matched(mean: Numbers, variance: Numbers) -> Pair:
+    def matched(self, mean: Numbers, variance: Numbers) -> Pair:
         return mean, variance
 
-    @staticmethod
     def log_factor(
-        a: Numbers, b: Numbers, y: Numbers, n: Numbers, xp: Functions
+        self, a: Numbers, b: Numbers, y: Numbers, n: Numbers, xp: Functions
     ) -> Numbers:
         total = b + n * n
         return -0.5 * ((y - a) * (y - a) / total + xp.log(xp.low(total, 1e300)))
 
-    @staticmethod
-    def theta(t: Numbers, xp: Functions) -> Numbers:
+    def theta(self, t: Numbers, xp: Functions) -> Numbers:
         return t
 
-    @staticmethod
-    def law(a: Numbers, b: Numbers, t: Numbers, xp: Functions) -> Pair:
+    def law(self, a: Numbers, b: Numbers, t: Numbers, xp: Functions) -> Pair:
         density = xp.exp(-0.5 * (t - a) * (t - a) / b) / xp.sqrt(2.0 * math.pi * b)
         return _normal_cdf((t - a) / xp.sqrt(b), xp), density
 
-    @staticmethod
-    def middle(a: Numbers, b: Numbers, xp: Functions) -> Pair:
+    def middle(self, a: Numbers, b: Numbers, xp: Functions) -> Pair:
         return a, b
 
-    @staticmethod
-    def possible(y: Numbers, n: Numbers) -> Numbers:
+    def possible(self, y: Numbers, n: Numbers) -> Numbers:
         return (abs(y) < math.inf) & (n > 0) & (n < math.inf)
 
 

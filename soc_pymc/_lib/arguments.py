@@ -68,7 +68,7 @@ def Real(above: float = -math.inf, below: float = math.inf) -> Rule:
 def A(types: Any, expected: str, refusal: Refusal | None = None) -> Rule:
     """An instance of one or several types; `expected` describes it in the error."""
 
-    def rule(value: Any, name: str, error: Refusal = FitError) -> Any:
+    def rule(value: object, name: str, error: Refusal = FitError) -> Any:
         if isinstance(value, types):
             return value
         what = (
@@ -84,7 +84,7 @@ def A(types: Any, expected: str, refusal: Refusal | None = None) -> Rule:
 def OneOf(*options: str) -> Rule:
     """One of some words."""
 
-    def rule(value: Any, name: str, error: Refusal = FitError) -> str:
+    def rule(value: object, name: str, error: Refusal = FitError) -> str:
         if isinstance(value, str) and value in options:
             return value
         *others, last = map(repr, options)
@@ -98,7 +98,7 @@ def OrNone(rule: Rule) -> Rule:
     return lambda value, *context: None if value is None else rule(value, *context)
 
 
-def switch(value: Any, name: str, error: Refusal = FitError) -> bool:
+def switch(value: object, name: str, error: Refusal = FitError) -> bool:
     """True or False, of Python or NumPy."""
     if isinstance(value, BOOLEAN):
         return bool(value)
@@ -111,7 +111,7 @@ POSITIVE = Real(above=0)
 PROBABILITY = Real(above=0, below=1)
 
 
-def path_of(value: Any, name: str, error: Refusal = FitError) -> str:
+def path_of(value: object, name: str, error: Refusal = FitError) -> str:
     """The name of a file or folder as text, from str or `pathlib.Path`."""
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else ""
     if isinstance(text, str) and text and "\0" not in text:
@@ -121,7 +121,7 @@ def path_of(value: Any, name: str, error: Refusal = FitError) -> str:
     )
 
 
-def names_of(value: Any, name: str, error: Refusal = FitError) -> list[str]:
+def names_of(value: object, name: str, error: Refusal = FitError) -> list[str]:
     """Names of columns: one, or several in a list."""
     names = [value] if isinstance(value, str) else value
     if isinstance(names, list | tuple) and all(

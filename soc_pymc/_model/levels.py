@@ -36,7 +36,7 @@ class LevelRows:
 
     terms: tuple[LevelTerms, LevelTerms]
     level: Ints  # (rows,): code of each row's level
-    shared: Floats  # (2 rows, P), those of the first curve before those of the second
+    shared: Floats  # (2 rows, P), those of the location before those of the dispersion
     by_level: sparse.csr_array  # (2 rows, G K)
     number: int  # of levels
     kind: Ints  # (K,): number of the scale of each of a level's coefficients

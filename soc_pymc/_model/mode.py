@@ -83,8 +83,8 @@ class RowCurvature(NamedTuple):
 
     value: Floats  # (rows,)
     slopes: Floats
-    expected: Floats  # information; of the second parameter a lower bound
-    observed: Floats  # information; of the first parameter the expected one
+    expected: Floats  # information; of the dispersion a lower bound
+    observed: Floats  # information; of the location the expected one
 
 
 def row_curvature(data: RowSums, location: Floats, dispersion: Floats) -> RowCurvature:

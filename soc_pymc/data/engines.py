@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from .formulas import (
 from .items import Items
 from .sources import batches, readable
 from .validation import scan
+
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
 
 _ROWS = 1 << 20  # rows that arrive at once
 _PART_KEYS = ("group", "fold", "bin")
@@ -54,39 +57,31 @@ class Grouped:
             return self._added(counted, (key,), names)
 
     def tables(self, edges: Floats, most_joint: int) -> Sums:
-        """Make one grouped pass over joint cells, or one for each margin."""
+        """Make one grouped pass over cells as fine as any table needs."""
         outcome = self.items.outcome
         keyed = self._keyed(edges)
-        tables = [name for name in outcome.tables if name != "joint" or most_joint]
-        piles = {
-            name: Pile(outcome.tables[name].keys, outcome.sums(name)) for name in tables
+        layouts = {
+            name: layout
+            for name, layout in outcome.tables.items()
+            if name != "joint" or most_joint
         }
-        leading, *others = outcome.margins
-        for names in [tables] if most_joint else [["part", leading], *zip(others)]:
-            cells = {name: outcome.tables[name].cells for name in names}
-            finest = dict.fromkeys(
-                cell.name for keys in cells.values() for cell in keys.values()
-            )
-            sums = {"n": keyed.count()}
-            sums |= {"score_min": keyed.score.min(), "score_max": keyed.score.max()}
-            for name in {*outcome.integers, *outcome.reals(names)} - sums.keys():
-                total = summand(name, outcome, keyed, ibis_functions()).sum()
-                sums[name] = total.cast("int64") if name in outcome.integers else total
-            grouped = keyed.group_by(*_PART_KEYS, *finest).aggregate(**sums)
-            with phase("summing cells", enabled=self._progress):
-                for rows in self._batches(grouped):
-                    for name in cells.keys() & piles.keys():
-                        of_table = {
-                            key: rows[cell.name] for key, cell in cells[name].items()
-                        }
-                        piles[name].add({**rows, **of_table})
-                    joint = piles.get("joint")
-                    if (
-                        joint
-                        and len(joint) > most_joint
-                        and len(joint.total()["n"]) > most_joint
-                    ):
-                        del piles["joint"]
+        piles = {name: Pile(x.keys, outcome.sums(name)) for name, x in layouts.items()}
+        cells = [cell.name for x in layouts.values() for cell in x.cells.values()]
+        sums = {"n": keyed.count()}
+        sums |= {"score_min": keyed.score.min(), "score_max": keyed.score.max()}
+        for name in {*outcome.integers, *outcome.reals(list(layouts))} - sums.keys():
+            total = summand(name, outcome, keyed, ibis_functions()).sum()
+            sums[name] = total.cast("int64") if name in outcome.integers else total
+        keys = dict.fromkeys([*_PART_KEYS, *cells])
+        grouped = keyed.group_by(*keys).aggregate(**sums)
+        with phase("summing cells", enabled=self._progress):
+            for rows in self._batches(grouped):
+                for name, pile in piles.items():
+                    places = layouts[name].cells.items()
+                    pile.add({**rows, **{key: rows[cell.name] for key, cell in places}})
+                joint = piles.get("joint")
+                if joint and len(joint) > most_joint < len(joint.total()["n"]):
+                    del piles["joint"]
         totals = {name: pile.total() for name, pile in piles.items()}
         return sums_of(totals, list(self._codes), self._n)
 
@@ -105,7 +100,7 @@ class Grouped:
         return self._added(repeated, ("score",), ("n",))
 
     def _added(
-        self, expression: Any, keys: Sequence[str], names: Sequence[str]
+        self, expression: "ir.Table", keys: Sequence[str], names: Sequence[str]
     ) -> Columns:
         pile = Pile(keys, names)
         for rows in self._batches(expression):
@@ -135,7 +130,7 @@ class Grouped:
         group = keyed.group if "group" in keyed.columns else ibis.literal("")
         return keyed.mutate(fold=fold, group=group)
 
-    def _batches(self, expression: Any) -> Iterator[Columns]:
+    def _batches(self, expression: "ir.Table") -> Iterator[Columns]:
         """Columns of record batches; groups are coded in the order of their appearance."""
         integers = {*_PART_KEYS, *CELL_SUMS[:3], *self.items.outcome.integers}
         for batch in batches(expression, size=_ROWS):
@@ -154,7 +149,7 @@ class Grouped:
             yield columns
 
 
-def with_cells(table: Any, outcome: Outcome) -> Any:
+def with_cells(table: "ir.Table", outcome: Outcome) -> Any:
     """The table with a column for each cell of its items."""
     layouts = outcome.tables.values()
     cells = [cell for layout in layouts for cell in layout.cells.values()]
@@ -165,7 +160,7 @@ def with_cells(table: Any, outcome: Outcome) -> Any:
     )
 
 
-def with_blocks(table: Any, labels: Sequence[str]) -> Any:
+def with_blocks(table: "ir.Table", labels: Sequence[str]) -> Any:
     """The table with blocks of its clusters in place of their labels, none missing."""
     import ibis
     import pyarrow as pa
@@ -176,7 +171,9 @@ def with_blocks(table: Any, labels: Sequence[str]) -> Any:
     return joined.mutate(cluster=joined.soc_block)
 
 
-def with_bins(table: Any, edges: Floats, prefix: str = "", score: str = "score") -> Any:
+def with_bins(
+    table: "ir.Table", edges: Floats, prefix: str = "", score: str = "score"
+) -> Any:
     """The table with the column ``bin``: [e_k, e_k+1) is bin k + 1, outer bins are open."""
     import ibis
     import pyarrow as pa

@@ -40,6 +40,10 @@ FLOOR = -1022
 """Numbers below 2 to this power are 0 for folds and for the first grid of scores."""
 
 
+Operand = Any
+"""A number, an array, or a column of an engine."""
+
+
 class Functions(NamedTuple):
     """Functions that formulas are made of, for one kind of operands."""
 
@@ -58,7 +62,7 @@ class Functions(NamedTuple):
     ]  # 2^steps times the octave of a size > 0, plus the step in it
 
 
-def first_bits(size: Any, steps: Any, where: Any, bits: Any) -> Any:
+def first_bits(size: Operand, steps: Operand, where: Operand, bits: Operand) -> Operand:
     """`Functions.log_linear` of floats, from a function that returns their 64 bits."""
     below = size < _NORMAL
     scaled = where(below, size * 2.0**_FAR_OCTAVES, size)
@@ -67,7 +71,7 @@ def first_bits(size: Any, steps: Any, where: Any, bits: Any) -> Any:
     )
 
 
-def _reals(number: Any) -> Any:
+def _reals(number: Operand) -> Operand:
     return np.asarray(number, dtype=np.float64)
 
 
@@ -81,7 +85,9 @@ ARRAYS = Functions(
 """Functions of NumPy."""
 
 
-def score_cell(score: Any, least: Any, steps: Any, xp: Functions = ARRAYS) -> Any:
+def score_cell(
+    score: Operand, least: Operand, steps: Operand, xp: Functions = ARRAYS
+) -> Operand:
     """Cell on a grid of scores of any sign, whose octaves begin with 2^`least`."""
     size = xp.high(score, -score)
     smallest = xp.exact(2.0**least)
@@ -89,26 +95,26 @@ def score_cell(score: Any, least: Any, steps: Any, xp: Functions = ARRAYS) -> An
     return xp.where(size >= smallest, xp.where(score > 0, cell, -cell), 0)
 
 
-def exposure_cell(exposure: Any, xp: Functions = ARRAYS) -> Any:
+def exposure_cell(exposure: Operand, xp: Functions = ARRAYS) -> Operand:
     """Cell of exposures and trials: 16 an octave; 0 has its own."""
     positive = exposure > 0
     cell = xp.log_linear(xp.where(positive, exposure, 1.0), scales.STEPS)
     return xp.where(positive, cell, scales.ZERO_EXPOSURE)
 
 
-def count_cell(count: Any, xp: Functions = ARRAYS) -> Any:
+def count_cell(count: Operand, xp: Functions = ARRAYS) -> Operand:
     """Cell of counts: the count itself below 32, then 16 cells an octave."""
     size = xp.real(xp.high(count, scales.EXACT_COUNTS))
     octave_cell = xp.log_linear(size, scales.STEPS) - _WIDE_COUNTS
     return xp.where(count < scales.EXACT_COUNTS, xp.whole(count), octave_cell)
 
 
-def noise_cell(noise_sd: Any, xp: Functions = ARRAYS) -> Any:
+def noise_cell(noise_sd: Operand, xp: Functions = ARRAYS) -> Operand:
     """Cell of noise sds: 16 an octave."""
     return xp.log_linear(noise_sd, scales.STEPS)
 
 
-def value_cell(value: Any, noise: Any, xp: Functions = ARRAYS) -> Any:
+def value_cell(value: Operand, noise: Operand, xp: Functions = ARRAYS) -> Operand:
     """Cell of values within the cell of their noise sds; very small values must be 0."""
     # engines round quotients of negative whole numbers in different ways
     octave = xp.whole(xp.floor(xp.real(noise) * (1.0 / (1 << scales.STEPS))))
@@ -118,7 +124,11 @@ def value_cell(value: Any, noise: Any, xp: Functions = ARRAYS) -> Any:
 
 
 def cells_of(
-    cells: Iterable[Cell], outcome: Any, size: Any, negligible: float, xp: Functions
+    cells: Iterable[Cell],
+    outcome: Operand,
+    size: Operand,
+    negligible: float,
+    xp: Functions,
 ) -> dict[str, Any]:
     """Cells of items by name; values come after the noise sds that they are relative to."""
     operands = {
@@ -138,7 +148,7 @@ def cells_of(
     return places
 
 
-def near_whole(number: Any, xp: Functions = ARRAYS) -> Any:
+def near_whole(number: Operand, xp: Functions = ARRAYS) -> Operand:
     """Numbers, rounded where they differ from a whole number only by rounding error."""
     countable = (number >= -scales.LARGEST_COUNT) & (number <= scales.LARGEST_COUNT)
     nearest = xp.real(xp.floor(xp.where(countable, number, 0.0) + 0.5))
@@ -146,18 +156,20 @@ def near_whole(number: Any, xp: Functions = ARRAYS) -> Any:
     return xp.where(is_rounded, nearest, number)
 
 
-def without_small(number: Any, least: Any, xp: Functions = ARRAYS) -> Any:
+def without_small(number: Operand, least: Operand, xp: Functions = ARRAYS) -> Operand:
     """Numbers, with 0 for those smaller in size than `least`, whose powers vanish."""
     return xp.where((number > -least) & (number < least), 0.0, number)
 
 
-def square(number: Any, xp: Functions = ARRAYS) -> Any:
+def square(number: Operand, xp: Functions = ARRAYS) -> Operand:
     """Squares of numbers."""
     small = without_small(number, _TINY, xp)
     return small * small
 
 
-def summand(name: str, outcome: Outcome, columns: Any, xp: Functions = ARRAYS) -> Any:
+def summand(
+    name: str, outcome: Outcome, columns: Any, xp: Functions = ARRAYS
+) -> Operand:
     """Term of each item in a column of sums, from columns by role; NaN where it does not exist."""
     t = columns["score"]
     y = columns[outcome.observed]
@@ -192,7 +204,7 @@ class Folds:
     number: int  # 1 without folds, and the largest possible number for a column or for clusters
 
 
-def fold_of(folds: Folds, columns: Any, size: str, xp: Functions = ARRAYS) -> Any:
+def fold_of(folds: Folds, columns: Any, size: str, xp: Functions = ARRAYS) -> Operand:
     """Fold of each item, from columns by role; clusters are their blocks."""
     if folds.by in ("column", "cluster"):
         return xp.whole(columns["fold" if folds.by == "column" else "cluster"])
@@ -206,7 +218,7 @@ def fold_of(folds: Folds, columns: Any, size: str, xp: Functions = ARRAYS) -> An
     return scrambled(identity, xp) % folds.number
 
 
-def scrambled(identity: Any, xp: Functions = ARRAYS) -> Any:
+def scrambled(identity: Operand, xp: Functions = ARRAYS) -> Operand:
     """Whole numbers, scrambled modulo a prime by arithmetic that is equal on every engine."""
     x = xp.modulo(identity, FOLD_PRIME)
     x = x * ((x + _SHIFT) % FOLD_PRIME) % FOLD_PRIME
@@ -224,10 +236,10 @@ def ibis_functions() -> Functions:
     """Functions of the columns of an Ibis table."""
     import ibis
 
-    def power_of_two(exponent: Any) -> Any:
+    def power_of_two(exponent: Operand) -> Operand:
         return ibis.literal(2.0) ** exponent.cast("float64")
 
-    def log_linear(size: Any, steps: int) -> Any:
+    def log_linear(size: Operand, steps: int) -> Operand:
         # a logarithm may round to the wrong side of a power of two, where two octaves adjoin; some
         # engines compute log2 and powers with whole exponents in decimal arithmetic
         octave = (size.ln() * _LOG2_E).floor().cast("int64")
@@ -243,7 +255,7 @@ def ibis_functions() -> Functions:
     )  # fmt: skip
 
 
-def exact(number: float) -> Any:
+def exact(number: float) -> Operand:
     """A literal that no engine rounds: an odd integer times 2^e."""
     import ibis
 

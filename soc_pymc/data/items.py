@@ -259,7 +259,7 @@ ITEMS: Mapping[str, type[Items]] = {
 ANY_ITEMS = " or ".join(f"soc.{items.__name__}(...)" for items in ITEMS.values())
 
 
-def check_items(value: Any, name: str = "items") -> Items:
+def check_items(value: object, name: str = "items") -> Items:
     """Refuse arguments that are not items."""
     if isinstance(value, Items):
         return value
@@ -268,7 +268,7 @@ def check_items(value: Any, name: str = "items") -> Items:
     )
 
 
-def check_outcomes(value: Any, name: str = "items") -> Items:
+def check_outcomes(value: object, name: str = "items") -> Items:
     """Refuse arguments that are not items with outcomes."""
     items = check_items(value, name)
     if not items.has_outcomes:
@@ -296,7 +296,7 @@ def grouping_dims(names: Iterable[Any]) -> list[str]:
     return [name for name in dims if name != "group"] or dims
 
 
-def label_of(levels: Any) -> str:
+def label_of(levels: object) -> str:
     """A group's label from its levels, or from the label itself; None is not a level."""
     if isinstance(levels, list | tuple):
         return CROSS.join(MARK if level is None else str(level) for level in levels)
@@ -327,7 +327,7 @@ def is_day(text: str) -> bool:
     return bool(re.match(DAY, text)) and not text.endswith("\n")
 
 
-def days_in(length: Any, name: str) -> int:
+def days_in(length: object, name: str) -> int:
     """Number of days of a length such as "28d" (as a rule of arguments)."""
     if isinstance(length, str) and (matched := re.fullmatch(r"([1-9]\d*)d", length)):
         return int(matched[1])
@@ -336,7 +336,7 @@ def days_in(length: Any, name: str) -> int:
     )
 
 
-def day(value: Any, name: str) -> np.datetime64:
+def day(value: object, name: str) -> np.datetime64:
     """A day from a date, or from text (as a rule of arguments)."""
     text = str(value)
     if isinstance(value, np.datetime64) and value == value.astype("datetime64[D]"):

@@ -4,7 +4,7 @@ import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,27 +100,20 @@ class Local:
         """Validate and sum blocks, in their order, so that sums do not depend on threads."""
         outcome = self.items.outcome
         lookup = make_lookup(edges)
-        bins = len(edges) + 1
-        folds = self._folds.number
+        layout = _Layout(bins=len(edges) + 1, folds=self._folds.number)
         if self._n is None and kind_of(self.items.source) == "ibis":
             # another query on the user's connection would end a stream early, without an error
             with readable(self.items.source):
                 self._n = count_of(self.table)
-        pile = Pile(outcome.tables["part"].keys, outcome.sums("part"))
-        names = [*outcome.margins, *["joint"] * (most_joint > 0)]
-        cells = {name: GroupSum(outcome, name) for name in names}
+        part = Pile(outcome.tables["part"].keys, outcome.sums("part"))
+        cells = _Cells(outcome, layout, most_joint)
 
         def prepare(block: Block) -> tuple[float, Ints, Floats]:
             columns = tuple(block[role] for role in outcome.bounds)
             if not outcome.validity.are_valid(*columns):
                 raise _NotValidError
-            ordered = in_order(self._parts(block), columns, lookup, bins)
+            ordered = in_order(self._parts(block), columns, lookup, layout.bins)
             return float(columns[1].sum()), *ordered
-
-        def keyed(rows: dict[str, NDArray[Any]], folds: int) -> dict[str, NDArray[Any]]:
-            part, rows["bin"] = np.divmod(rows.pop("number"), bins)
-            rows["group"], rows["fold"] = np.divmod(part, folds)
-            return rows
 
         n = 0
         total = 0.0
@@ -129,24 +122,12 @@ class Local:
             n = n + len(number)
             total = total + amount
             check_total(self.items, total)
-            pile.add(keyed(part_sums(outcome, number, items), folds))
-            tasks = [(cells[name], number, items) for name in outcome.margins]
-            if "joint" in cells:  # without folds
-                number = number // (folds * bins) * bins + number % bins
-                if cells["joint"].has_keys(number):
-                    tasks.append((cells["joint"], number, items))
-                else:
-                    del cells["joint"]
-            list(ordered_map(lambda task: task[0].add(*task[1:]), tasks))
-            if "joint" in cells and cells["joint"].used > most_joint:
-                del cells["joint"]
+            part.add(layout.keyed(part_sums(outcome, number, items)))
+            cells.add(number, items)
         if not n or self._n not in (None, n):
             self._refuse()
-        tables = {
-            name: keyed(sums.rows(), 1 if name == "joint" else folds)
-            for name, sums in cells.items()
-        }
-        return sums_of({"part": pile.total(), **tables}, list(self._codes) or [""], n)
+        tables = {"part": part.total(), **cells.tables()}
+        return sums_of(tables, list(self._codes) or [""], n)
 
     def repeated_scores(
         self, grid: Grid, cells: Ints, least: int, ends: Sequence[float]
@@ -226,6 +207,56 @@ class Local:
         """Raise the full error about the items."""
         scan(self.items, self._progress)
         raise ItemsError("the items changed while they were read: try again")
+
+
+class _Layout(NamedTuple):
+    """Numbers of rows: the group's code times folds plus fold, that times bins plus bin."""
+
+    bins: int
+    folds: int
+
+    def keyed(self, rows: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Rows with keys in place of their ``number``."""
+        part, rows["bin"] = np.divmod(rows.pop("number"), self.bins)
+        rows["group"], rows["fold"] = np.divmod(part, self.folds)
+        return rows
+
+    def without_folds(self, number: Ints) -> Ints:
+        """Numbers of rows of all folds together."""
+        return number // (self.folds * self.bins) * self.bins + number % self.bins
+
+
+class _Cells:
+    """Sums by cell of each table, without joint cells if there are too many."""
+
+    def __init__(self, outcome: Outcome, layout: _Layout, most_joint: int) -> None:
+        self._layout = layout
+        self._most_joint = most_joint
+        self._margins = {name: GroupSum(outcome, name) for name in outcome.margins}
+        self._joint = GroupSum(outcome, "joint") if most_joint else None
+
+    def add(self, number: Ints, items: Floats) -> None:
+        """Add items, in one thread for each table."""
+        tasks = [(sums, number) for sums in self._margins.values()]
+        if self._joint:
+            joint_number = self._layout.without_folds(number)
+            if self._joint.has_keys(joint_number):
+                tasks.append((self._joint, joint_number))
+            else:
+                self._joint = None
+        list(ordered_map(lambda task: task[0].add(task[1], items), tasks))
+        if self._joint and self._joint.used > self._most_joint:
+            self._joint = None
+
+    def tables(self) -> Mapping[str, Columns]:
+        """Columns of each table."""
+        tables = {
+            name: self._layout.keyed(x.rows()) for name, x in self._margins.items()
+        }
+        if self._joint:
+            together = self._layout._replace(folds=1)
+            tables["joint"] = together.keyed(self._joint.rows())
+        return tables
 
 
 class _NotValidError(Exception):

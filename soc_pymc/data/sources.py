@@ -23,6 +23,8 @@ from .._lib.threads import threads
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Source = Any
+"""A table in memory, files, or an Ibis table."""
 _KINDS = {
     "pandas.DataFrame": "pandas",
     "polars.DataFrame": "polars",
@@ -41,7 +43,7 @@ _IN_PROCESS = (
 _NOT_ENGINES = {"soc_pymc", "numpy", "numba", *sys.stdlib_module_names}
 
 
-def kind_of(source: Any) -> str:
+def kind_of(source: Source) -> str:
     """Kind of a source of items or of its base class, also "stream" or "files"; refuses others."""
     names = source if isinstance(source, list | tuple) and source else [source]
     if all(isinstance(name, str | os.PathLike) for name in names):
@@ -63,7 +65,7 @@ def kind_of(source: Any) -> str:
     )
 
 
-def is_remote(source: Any) -> bool:
+def is_remote(source: Source) -> bool:
     """Return True if rows of a source may have to cross a network to reach this process."""
     if kind_of(source) != "ibis":
         return False
@@ -75,7 +77,7 @@ def is_remote(source: Any) -> bool:
         return ("motherduck",) in databases.fetchall()
 
 
-def _types(source: Any) -> list[tuple[str, str]]:
+def _types(source: Source) -> list[tuple[str, str]]:
     """Names and types of the columns of a source; no column of a table in memory is read."""
     kind = kind_of(source)
     if kind in ("pandas", "polars"):
@@ -87,12 +89,12 @@ def _types(source: Any) -> list[tuple[str, str]]:
     return [(str(name), str(dtype).lower()) for name, dtype in pairs]
 
 
-def column_names(source: Any) -> list[str]:
+def column_names(source: Source) -> list[str]:
     """Names of the columns of a source."""
     return [name for name, _ in _types(source)]
 
 
-def word_columns(source: Any) -> list[str]:
+def word_columns(source: Source) -> list[str]:
     """Names of columns of text, categories or truth values, unlike others in more than case."""
     types = _types(source)
     times = Counter(name.lower() for name, _ in types)
@@ -206,7 +208,7 @@ def _arrow_reader(rows: Any, size: int) -> Any:
 
 
 def open_rows(
-    source: Any, columns: Sequence[str] | None = None, hold: bool = True
+    source: Source, columns: Sequence[str] | None = None, hold: bool = True
 ) -> Rows:
     """Some columns of a source that is not an Ibis table, or all; small files are read at once.
 
@@ -224,7 +226,9 @@ def open_rows(
         return rows.select(*names)
 
 
-def opened(source: Any, columns: Sequence[str] | None = None, hold: bool = True) -> Any:
+def opened(
+    source: Source, columns: Sequence[str] | None = None, hold: bool = True
+) -> Any:
     """Some columns of a source, or all: of an Ibis table another one, else `open_rows`."""
     if kind_of(source) == "ibis":
         return open_table(source, columns)
@@ -246,7 +250,7 @@ def count_of(table: Any) -> int:
     return int(_query("count(*)", table.paths).fetchone()[0])
 
 
-def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
+def open_table(source: Source, columns: Sequence[str] | None = None) -> Any:
     """Ibis table of some columns of a source, or of all; the rows keep their order."""
     kind = kind_of(source)
     with readable(source):
@@ -264,7 +268,7 @@ def open_table(source: Any, columns: Sequence[str] | None = None) -> Any:
         return table.select(*chosen(table.columns, columns))
 
 
-def _in_memory(source: Any, columns: Sequence[str] | None) -> Any:
+def _in_memory(source: Source, columns: Sequence[str] | None) -> Any:
     """Arrow table of the selected columns of a table in memory."""
     import pyarrow as pa
 
@@ -280,7 +284,7 @@ def batches(
     table: Any,
     columns: Sequence[str] | None = None,
     size: int = _AT_ONCE,
-    source: Any = None,
+    source: Source = None,
 ) -> "Iterator[pa.RecordBatch]":
     """Record batches of an Ibis table or of rows, in their order, of at most `size` rows."""
     with readable(source):
@@ -296,13 +300,13 @@ def batches(
             )
 
 
-def arrow_table(source: Any, columns: Sequence[str]) -> "pa.Table":
+def arrow_table(source: Source, columns: Sequence[str]) -> "pa.Table":
     """Arrow table of some columns of a source, in the order of its rows."""
     with readable(source):
         return opened(source, columns).to_pyarrow()
 
 
-def paths_of(source: Any) -> list[str]:
+def paths_of(source: Source) -> list[str]:
     """Existing files of a path, glob or list, globs in sorted order."""
     paths: list[str] = []
     for entry in [source] if isinstance(source, str | os.PathLike) else source:
@@ -348,7 +352,7 @@ def _options_of(paths: Sequence[str]) -> dict[str, Any]:
 
 
 @contextmanager
-def readable(source: Any = None) -> Iterator[None]:
+def readable(source: Source = None) -> Iterator[None]:
     """Turn errors of an engine while it reads into an ItemsError of one line."""
     try:
         yield

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._lib.errors import ItemsError
 from .._lib.progress import phase
@@ -25,11 +25,14 @@ from .roles import (
 )
 from .sources import count_of, kind_of, open_table, readable, schema_of
 
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
+
 _SHOWN = 3  # bad values shown in an error
 _IDS_AT_ONCE = 1_000_000  # ids checked for repetition; of more, a share by their hash
 
 
-def read_columns(table: Any, roles: Roles) -> dict[str, Any]:
+def read_columns(table: "ir.Table", roles: Roles) -> dict[str, Any]:
     """Ibis columns by role: numbers as float64, ids as int64, labels as text."""
     return {
         role: exact(ONE_SCORE) if name == NO_SCORE else _read(role, table[name])
@@ -37,7 +40,7 @@ def read_columns(table: Any, roles: Roles) -> dict[str, Any]:
     }
 
 
-def _read(role: str, column: Any) -> Any:
+def _read(role: str, column: "ir.Column") -> Any:
     dtype = column.type()
     if rule := bounds_of(role):
         value = column.cast("float64")
@@ -54,7 +57,7 @@ def _read(role: str, column: Any) -> Any:
     return (column.cast("date") if dtype.is_temporal() else column).cast("string")
 
 
-def with_group(table: Any, roles: Roles) -> Any:
+def with_group(table: "ir.Table", roles: Roles) -> Any:
     """The table, with dates and columns of groups joined to one column, ``group``."""
     if not roles.joined:
         return table
@@ -103,7 +106,9 @@ class _Problem(NamedTuple):
     what: str  # description of the values, such as "negative"
 
 
-def _problems_of(table: Any, roles: Roles, outcome: Outcome) -> Iterator[_Problem]:
+def _problems_of(
+    table: "ir.Table", roles: Roles, outcome: Outcome
+) -> Iterator[_Problem]:
     """All possible problems of a row."""
     for role, column in roles.items():
         rule = bounds_of(role)
@@ -123,7 +128,7 @@ def _problems_of(table: Any, roles: Roles, outcome: Outcome) -> Iterator[_Proble
         yield _Problem(conflict, y, roles[y], pair.conflict_words.format(size=roles[x]))
 
 
-def _finite(value: Any) -> tuple[Any, Any, Any]:
+def _finite(value: "ir.Column") -> tuple[Any, Any, Any]:
     """Numbers with 0 in place of missing and infinite ones, and the masks of these two."""
     missing = value.fill_null(float("nan")).isnan()
     known = missing.ifelse(0.0, value)
@@ -131,7 +136,7 @@ def _finite(value: Any) -> tuple[Any, Any, Any]:
     return infinite.ifelse(0.0, known), missing, infinite
 
 
-def _bad_numbers(rule: Bounds, value: Any) -> Iterator[tuple[Any, str]]:
+def _bad_numbers(rule: Bounds, value: "ir.Column") -> Iterator[tuple[Any, str]]:
     """Conditions of bad numbers, each with its description."""
     number, missing, infinite = _finite(value)
     yield missing, "missing (null or NaN)"
@@ -147,7 +152,9 @@ def _bad_numbers(rule: Bounds, value: Any) -> Iterator[tuple[Any, str]]:
         yield exact != exact.floor(), "not whole"
 
 
-def _bad_labels(role: str, label: Any, crossed: bool) -> Iterator[tuple[Any, str]]:
+def _bad_labels(
+    role: str, label: "ir.Column", crossed: bool
+) -> Iterator[tuple[Any, str]]:
     """Conditions of bad labels and ids, each with its description."""
     yield label.isnull(), "missing (null)"
     if role == "date":
@@ -157,7 +164,7 @@ def _bad_labels(role: str, label: Any, crossed: bool) -> Iterator[tuple[Any, str
         yield label.contains(MARK), what
 
 
-def _describe(raw: Any, problem: _Problem, bad: int, n: int) -> str:
+def _describe(raw: "ir.Table", problem: _Problem, bad: int, n: int) -> str:
     """One line for one problem, with the same words on every engine."""
     shown = ""
     if not problem.what.startswith(("missing", "labelled")):
@@ -172,7 +179,7 @@ def _describe(raw: Any, problem: _Problem, bad: int, n: int) -> str:
     )
 
 
-def check_types(items: Items, table: Any) -> None:
+def check_types(items: Items, table: "ir.Table") -> None:
     """Refuse columns of a table or of `Rows` whose type does not suit their role."""
     schema = schema_of(table)
     wrong = [

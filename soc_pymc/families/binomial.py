@@ -43,6 +43,7 @@ from .special_functions import (
     log_beta_binomial,
 )
 
+_FORMULAS = BetaFormulas()
 _FAR = 600.0  # logits of draws beyond which tails are those of a power of the odds
 _NO_SPREAD = 1e15  # a + b beyond which theta does not vary
 # of a Beta with theta at 0 or 1, which can be drawn
@@ -308,9 +309,8 @@ class BinomialRows(RowSums):
         row, n, items = self._sizes()
         averaged = self.widened(np, location, dispersion, self.spread)
         f, g = (curve[row] for curve in averaged)
-        a, b = BetaFormulas.parameters(
-            f, np.maximum(g, -BetaFormulas.bounds[1]), ARRAYS
-        )
+        g = np.maximum(g, -_FORMULAS.bounds[1])
+        a, b = _FORMULAS.parameters(f, g, ARRAYS)
         m = a + b
         v = special.expit(f) * special.expit(-f)
         of_location = n * v * ((m + 1.0) / (m + n))
@@ -429,7 +429,7 @@ class BinomialBeta(BetaFormulas, Family):
     def frame(self, location: ArrayLike, dispersion: ArrayLike) -> Frame:
         middle = np.clip(np.asarray(location, dtype=float), -_LOGITS, _LOGITS)
         log_spread = np.clip(np.asarray(dispersion, dtype=float), *_LOG_SPREADS)
-        a, b = BetaFormulas.parameters(middle, log_spread, ARRAYS)
+        a, b = self.parameters(middle, log_spread, ARRAYS)
         variance = special.polygamma(1, a) + special.polygamma(1, b)
         return Frame(middle, special.psi(a) - special.psi(b), np.sqrt(variance))
 
@@ -576,7 +576,7 @@ def beta_weights(frame: Frame, z: Floats, curves: Floats) -> Floats:
     """
     location, dispersion = curves.T
     location = np.clip(location, -_LOGITS, _LOGITS)
-    a, b = BetaFormulas.parameters(location, dispersion, ARRAYS)
+    a, b = _FORMULAS.parameters(location, dispersion, ARRAYS)
     step = (z[1] - z[0]) * frame.spread
     component = betas_of_logit(frame.centre, (WIDTH**2 + _ROUNDED) * frame.spread**2)
     middle = special.psi(b) - special.psi(component[1])

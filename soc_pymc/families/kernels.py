@@ -212,9 +212,9 @@ def _solve(fixed, target, parts, middle, has_path, weight, solution):  # type: i
         mean = averages[1]
         square = averages[2]
         curves = _curves(mean, square - mean * mean, middle, has_path)
-        first_gap = target[0] - curves[0]
-        second_gap = target[1] - curves[1]
-        size = abs(first_gap) + abs(second_gap)
+        location_gap = target[0] - curves[0]
+        dispersion_gap = target[1] - curves[1]
+        size = abs(location_gap) + abs(dispersion_gap)
         if size < error:
             error = size
             factor = 1.0
@@ -238,8 +238,8 @@ def _solve(fixed, target, parts, middle, has_path, weight, solution):  # type: i
             )  # fmt: skip
             for j in range(10):
                 solution[j] = values[j]
-            step[0] = solution[6] * first_gap + solution[7] * second_gap
-            step[1] = solution[8] * first_gap + solution[9] * second_gap
+            step[0] = solution[6] * location_gap + solution[7] * dispersion_gap
+            step[1] = solution[8] * location_gap + solution[9] * dispersion_gap
             if not (error > _RESIDUAL and abs(step[0]) + abs(step[1]) < np.inf):
                 break
             shorter = min(1.0, _LONGEST_TILT / max(abs(step[0]), abs(step[1])))

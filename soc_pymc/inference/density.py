@@ -7,7 +7,6 @@ from functools import partial
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from scipy import sparse
 
 from .._lib.arrays import Floats, Ints
 from .._model.coordinates import Space
@@ -157,81 +156,83 @@ def systematic(
     return np.array([(o + stride * np.arange(batch)) % bins for o in offsets])
 
 
-def minibatch_density(built: Problem, bins: NDArray[np.intp]) -> Evaluate:
+def minibatch_density(built: Problem, bins: Ints) -> Evaluate:
     """The log density in which draw s uses only the minibatch in row s (modulo) of `bins`."""
-    # all bins' quadratics at the mode are one quadratic in the coefficients, and only the small
-    # remainder is summed over the minibatch (a control variate: Quiroz et al. 2019)
-    number = len(built.score)
-    data = built.pilot.data
-    space = built.space
-    designs = [part.at_rows for part in built.coordinates.parts]
-    start = [x[0] for x in space.at(space.start[None]).coefficients]
-    location, dispersion = (
-        x @ values for x, values in zip(designs, start, strict=True)
-    )
-    expansion = data.expansion(location, dispersion)
-    slopes = [slope @ x for slope, x in zip(expansion.slopes, designs, strict=True)]
-    bends = (
-        (expansion.by_location, expansion.mixed),
-        (expansion.mixed, expansion.by_dispersion),
-    )
-    squares = [
-        [
-            designs[i].T @ (sparse.diags_array(bends[i][j]) @ designs[j])
-            for j in range(2)
+    return finite(_Minibatches(built, bins))
+
+
+class _Minibatches:
+    """The log density with a minibatch of bins for each draw.
+
+    All bins' quadratics at the mode are one quadratic in the coefficients, and only the small
+    remainder is summed over the minibatch (a control variate: Quiroz et al. 2019).
+    """
+
+    def __init__(self, built: Problem, bins: Ints) -> None:
+        self._data = built.pilot.data
+        self._space = built.space
+        self._designs = [part.at_rows for part in built.coordinates.parts]
+        start = self._space.at(self._space.start[None]).coefficients
+        self._start = [values[0] for values in start]
+        pairs = zip(self._designs, self._start, strict=True)
+        self._curves = np.stack([x @ values for x, values in pairs])
+        expansion = self._data.expansion(*self._curves)
+        self._values = expansion.value
+        self._slopes = np.stack(expansion.slopes)
+        mixed = expansion.mixed
+        bends = [expansion.by_location, mixed], [mixed, expansion.by_dispersion]
+        self._bends = np.array(bends)
+        pairs = zip(self._slopes, self._designs, strict=True)
+        self._total_slopes = [slope @ x for slope, x in pairs]
+        self._total_bends = [
+            [
+                x.T @ (bend[:, None] * y)
+                for bend, y in zip(row, self._designs, strict=True)
+            ]
+            for x, row in zip(self._designs, self._bends, strict=True)
         ]
-        for i in range(2)
-    ]
-    total = float(expansion.value.sum())
-    batches, batch_of_draw = np.unique(bins, axis=0, return_inverse=True)
-    weight = number / bins.shape[1]
-
-    def remainder(
-        moves: Sequence[Floats], batch: NDArray[np.intp]
-    ) -> tuple[Floats, ...]:
-        """Exact less quadratic log marginals of a minibatch, and slopes in both moves."""
-        m = location[batch] + moves[0]
-        c = dispersion[batch] + moves[1]
-        value, by_m, by_c = data.value_and_gradient(m, c, batch)
-        first, second = (slope[batch] for slope in expansion.slopes)
-        by_first, mixed, by_second = (x[batch] for x in (*bends[0], bends[1][1]))
-        near_m = by_first * moves[0] + mixed * moves[1]
-        near_c = mixed * moves[0] + by_second * moves[1]
-        near = expansion.value[batch] + first * moves[0] + second * moves[1]
-        near = near + 0.5 * (near_m * moves[0] + near_c * moves[1])
-        excess = weight * (value - near).sum(axis=1)
-        return (
-            excess,
-            weight * (by_m - first - near_m),
-            weight * (by_c - second - near_c),
+        self._batches, self._batch_of_draw = np.unique(
+            bins, axis=0, return_inverse=True
         )
+        self._weight = len(built.score) / bins.shape[1]
 
-    def evaluate(rows: Floats) -> tuple[Floats, Floats]:
-        point = space.at(rows)
-        gaps = [x - values for x, values in zip(point.coefficients, start, strict=True)]
-        by_gap = [sum(gaps[j] @ squares[i][j].T for j in range(2)) for i in range(2)]
-        logp = point.log_density + total
+    def __call__(self, rows: Floats) -> tuple[Floats, Floats]:
+        """Value and gradient at coordinates (draws, dim)."""
+        point = self._space.at(rows)
+        pairs = zip(point.coefficients, self._start, strict=True)
+        gaps = [values - start for values, start in pairs]
+        logp = point.log_density + self._values.sum()
         by_coefficients = []
-        for gap, slope, bend in zip(gaps, slopes, by_gap, strict=True):
-            logp = logp + gap @ slope + 0.5 * (gap * bend).sum(axis=1)
-            by_coefficients.append(slope + bend)
-        members = batch_of_draw[np.arange(len(rows)) % len(bins)]
-        for k, batch in enumerate(batches):
+        parts = zip(gaps, self._total_slopes, self._total_bends, strict=True)
+        for gap, slope, bends in parts:
+            by_gap = sum(x @ bend.T for x, bend in zip(gaps, bends, strict=True))
+            logp = logp + gap @ slope + 0.5 * (gap * by_gap).sum(axis=1)
+            by_coefficients.append(slope + by_gap)
+        members = self._batch_of_draw[np.arange(len(rows)) % len(self._batch_of_draw)]
+        for k, batch in enumerate(self._batches):
             draws = np.flatnonzero(members == k)
-            if len(draws):
-                moves = [
-                    gap[draws] @ x[batch].T
-                    for gap, x in zip(gaps, designs, strict=True)
-                ]
-                value, *by_moves = remainder(moves, batch)
-                logp[draws] += value
-                for total_slope, by_move, x in zip(
-                    by_coefficients, by_moves, designs, strict=True
-                ):
-                    total_slope[draws] += by_move @ x[batch]
+            if not len(draws):
+                continue
+            designs = [x[batch] for x in self._designs]
+            pairs = zip(gaps, designs, strict=True)
+            moves = np.stack([gap[draws] @ x.T for gap, x in pairs])
+            value, by_moves = self._remainder(moves, batch)
+            logp[draws] += value
+            for slope, by_move, x in zip(
+                by_coefficients, by_moves, designs, strict=True
+            ):
+                slope[draws] += by_move @ x
         return logp, point.gradient(by_coefficients)
 
-    return finite(evaluate)
+    def _remainder(self, moves: Floats, batch: Ints) -> tuple[Floats, Floats]:
+        """Exact less quadratic log marginals of a minibatch, and slopes in moves of the curves."""
+        moved = self._curves[:, None, batch] + moves  # (2, draws, bins)
+        value, *by_moves = self._data.value_and_gradient(moved[0], moved[1], batch)
+        slopes = self._slopes[:, None, batch]
+        by_bends = (self._bends[:, :, None, batch] * moves).sum(axis=1)
+        near = self._values[batch] + ((slopes + 0.5 * by_bends) * moves).sum(axis=0)
+        excess = self._weight * (value - near).sum(axis=1)
+        return excess, self._weight * (np.stack(by_moves) - slopes - by_bends)
 
 
 # --- polynomials of rows --------------------------------------------------------------------------
@@ -289,5 +290,5 @@ class NearRows:
         self, location: Floats, dispersion: Floats
     ) -> tuple[Floats, Floats, Floats]:
         """Sums (draws,) over all rows at both parameters (rows, draws), and slopes in these."""
-        value, (by_first, by_second) = self.values_and_slopes(location, dispersion)
-        return value.sum(axis=0), by_first, by_second
+        value, slopes = self.values_and_slopes(location, dispersion)
+        return value.sum(axis=0), slopes[0], slopes[1]

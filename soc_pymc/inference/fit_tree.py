@@ -8,9 +8,10 @@ import numpy as np
 import xarray as xr
 
 from .._lib.arrays import Floats, equal_parts
+from .._lib.errors import FitError
 from .._model.monotone import project_monotone
 from .._model.pilot import Pilot
-from .._model.problem import Problem, mixture_data
+from .._model.problem import Problem, check_prior, mixture_data
 from .._model.rows import Rows, positions, rows_of
 from .._model.splines import Axis
 from .._model.terms import Curve
@@ -18,9 +19,11 @@ from ..data.items import Grouping
 from ..data.statistics import Statistics
 from ..families import family_of_kind
 from ..families.scales import RANK, SCALES
+from ..fits.fit import Fit
 from .arviz_groups import arviz_groups
 from .density import SAMPLED
 
+_SAME = 1e-6  # relative difference of numbers that two machines compute alike
 _PARTS = 20  # parts of the score, each with its distribution of exposures
 
 
@@ -174,6 +177,39 @@ def bin_table(
         for name in ("score", "fraction"):
             bins[f"rank_{name}"] = "rank", np.array(getattr(axis, name))
     return bins, xr.Dataset({outcome.observed: ("bin", observed)})
+
+
+def draw_densities(fit: Fit, stats: Statistics) -> tuple[Floats, Floats]:
+    """Log prior of top-level parameters and log likelihood of all draws, both (chain, draw)."""
+    if fit.widened:
+        raise FitError(
+            "the fit's bands were widened for clusters, so its draws are not those of its model's "
+            "posterior: fit statistics of the items without cluster="
+        )
+    check_prior(fit.prior, stats)
+    tables = bin_table(stats, [fit.axis("mean"), fit.axis("variance")], bool(fit.atoms))
+    differences = []
+    for group, table in zip(("constant_data", "observed_data"), tables, strict=True):
+        for name, values in table.items():
+            fitted = fit.data[group][str(name)].to_numpy()
+            if values.shape != fitted.shape or not np.allclose(
+                values, fitted, _SAME, 0.0, equal_nan=True
+            ):
+                differences.append(str(name))
+    if (stats.groups if fit.prior.groups else ()) != fit.groups:
+        differences.append("groups")
+    if differences:
+        raise FitError(
+            f"the statistics are not those of the fit ({', '.join(differences)} differ): give "
+            "those that it was made from"
+        )
+    return _totals(fit.data, "log_prior"), _totals(fit.data, "log_likelihood")
+
+
+def _totals(tree: xr.DataTree, group: str) -> Floats:
+    """Sums of all variables of a group, (chain, draw)."""
+    variables = tree[group].data_vars.values()
+    return np.sum([x.sum(x.dims[2:]).to_numpy() for x in variables], axis=0)
 
 
 # --- ArviZ's conventions --------------------------------------------------------------------------

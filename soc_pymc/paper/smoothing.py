@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -62,18 +63,31 @@ def _log_precision(
     return 1.0 / (1.0 / of_mean + of_level**2 / of_cv2), of_cv2 / of_spread**2
 
 
-# Moments that are smoothed: those of both curves, both curves of moments, and the precisions of
-# moments from both curves and the information of both. Plain ones are E(theta | t) and
-# Var(theta | t), of counts log E(theta | t) and the squared cv; the others are those of log theta
-_MOMENTS: Mapping[
-    str, tuple[Callable[..., Pair], Callable[..., Pair], Callable[..., Pair]]
-] = {
-    "plain": (
-        lambda m, c: (m, np.exp(c)),
-        lambda level, spread: (level, np.log(spread)),
-        lambda m, c, of_mean, of_variance: (of_mean, of_variance * np.exp(-2.0 * c)),
+def _plain_precision(
+    location: Floats, dispersion: Floats, of_mean: Floats, of_dispersion: Floats
+) -> Pair:
+    """Delta method: exp(dispersion) has itself as its slope."""
+    return of_mean, of_dispersion * np.exp(-2.0 * dispersion)
+
+
+class _Moments(NamedTuple):
+    """A pair of moments that are smoothed, as functions of both curves and back."""
+
+    of_curves: Callable[[Floats, Floats], Pair]
+    to_curves: Callable[[Floats, Floats], Pair]
+    # precisions of the moments, from both curves and the information of both
+    precision: Callable[[Floats, Floats, Floats, Floats], Pair]
+
+
+_MOMENTS: Mapping[str, _Moments] = {
+    # E(theta | t) and Var(theta | t), of counts log E(theta | t) and the squared cv
+    "plain": _Moments(
+        lambda location, dispersion: (location, np.exp(dispersion)),
+        lambda location, variance: (location, np.log(variance)),
+        _plain_precision,
     ),
-    "log": (moments_of_log, match_gammas, _log_precision),
+    # those of log theta
+    "log": _Moments(moments_of_log, match_gammas, _log_precision),
 }
 
 
@@ -91,8 +105,8 @@ class Smoothing:
     ) -> tuple[Pair, Pair]:
         """Knots and values of both curves through estimates, NaN in bins that were not fitted."""
         fitted = np.flatnonzero(np.isfinite(location))
-        to_moments, to_curves, precision = _MOMENTS[moments]
-        targets = to_moments(location[fitted], dispersion[fitted])
+        of_curves, to_curves, precision = _MOMENTS[moments]
+        targets = of_curves(location[fitted], dispersion[fitted])
         weights = [self.items[fitted].astype(float)] * 2
         inner = [u[fitted] for u in self.positions]
         # bins that were not fitted may be far away
@@ -199,11 +213,11 @@ def smooth_mixtures(
     family: Family, smoothing: Smoothing, parts: Parts, moments: str, monotone: bool
 ) -> tuple[tuple[Pair, Pair], Parts]:
     """Curves through the mixtures' moments, and components with the curves' moments at the bins."""
-    to_moments, to_curves, _ = _MOMENTS[moments]
+    of_curves, to_curves, _ = _MOMENTS[moments]
     moments_of = place_moments if moments == "log" else partial(mixture_curves, family)
     curves = smoothing(*to_curves(*moments_of(*parts)), moments, monotone)
     location, dispersion = smoothing.at_bins(curves)
-    weight, place, sd = adjusted(moments_of, parts, *to_moments(location, dispersion))
+    weight, place, sd = adjusted(moments_of, parts, *of_curves(location, dispersion))
     return curves, (weight, place - location[:, None], sd)
 
 
@@ -243,7 +257,7 @@ def place_moments(weight: Floats, place: Floats, sd: Floats) -> Pair:
 
 
 def mixture_curves(family: Family, weight: Floats, place: Floats, sd: Floats) -> Pair:
-    """First curve of mixtures, and exp of the second."""
+    """Location of mixtures, and exp of their dispersion."""
     theta = family.component_parameters(place, sd**2)
     mean, variance = place_moments(
         weight, family.mean(*theta), np.sqrt(family.variance(*theta))

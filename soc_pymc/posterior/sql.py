@@ -22,8 +22,8 @@ from ..data.items import ANY_ITEMS, ITEMS, Items
 from ..data.roles import CROSS, Roles
 from ..data.sources import kind_of
 from ..data.validation import read_columns
-from ..families import family_of
 from ..families.scales import MIDDLE
+from ..fits.curves import Curves
 from ..fits.fit import FIT, Fit
 from .export import described
 from .item_columns import posterior_roles
@@ -73,16 +73,16 @@ def posterior_expression(
     >>> "theta_q95" in soc.posterior_expression(fit, ads).columns
     True
     """
-    FIT(fit, "fit")
+    curves = FIT(fit, "fit").curves
     A(Items, f"{ANY_ITEMS} of an Ibis table")(items, "items", ItemsError)
     if kind_of(items.source) != "ibis":
         remedy = 'soc.item_posteriors, or pass ibis.duckdb.connect().read_parquet("items.parquet")'
         raise ItemsError(f"an expression needs items over an Ibis table: use {remedy}")
-    roles = posterior_roles(fit.curves, items)
+    roles = posterior_roles(curves, items)
     table = items.source
-    nodes = _small_table(**described(fit.curves)[1])
-    _check_columns(table.columns, roles, _new_columns(fit, quantiles))
-    return _expression(fit, table, roles, quantiles, nodes, table.get_backend().name)
+    nodes = _small_table(**described(curves)[1])
+    _check_columns(table.columns, roles, _new_columns(curves, quantiles))
+    return _expression(curves, table, roles, quantiles, nodes, table.get_backend().name)
 
 
 def posterior_sql(
@@ -151,13 +151,13 @@ def posterior_sql(
     import ibis
 
     columns = names_of(columns, "columns", ItemsError)
-    FIT(fit, "fit")
+    curves = FIT(fit, "fit").curves
     tables = {"table": table} | ({} if prior is None else {"prior": prior})
     check_names(tables)
     if not (isinstance(dialect, str) and dialect.strip()):
         raise ItemsError(f"dialect={shown(dialect)} must be a name, as str")
-    outcome = family_of(fit.prior).outcome
-    known = fit.curves.roles
+    outcome = curves.outcome
+    known = curves.roles
     arguments = {"score": score, "count": count, "exposure": exposure, "value": value}
     arguments |= {"noise_sd": noise_sd, "successes": successes, "trials": trials}
     named = {role: column for role, column in arguments.items() if column is not None}
@@ -168,36 +168,36 @@ def posterior_sql(
     by_role: dict[str, Any] = {
         role: known.get(role, role) for role in roles_of_fit
     } | named
-    if group is not None and not fit.groups:
+    if group is not None and not curves.groups:
         raise ItemsError(
             "group= is for fits with curves for each group: this one has none"
         )
-    if fit.groups:
+    if curves.groups:
         by_role |= known.groups if group is None else Roles.of_groups(group)
     items = ITEMS[outcome.kind](table, **Roles(by_role).arguments)
-    roles = posterior_roles(fit.curves, items)
+    roles = posterior_roles(curves, items)
     users = list(dict.fromkeys([*roles.columns, *columns]))
-    _check_columns(users, roles, _new_columns(fit, quantiles))
+    _check_columns(users, roles, _new_columns(curves, quantiles))
     # decimals, so that the cast to float64 is always written
     kinds = dict.fromkeys(users, "decimal") | dict.fromkeys(
         roles.groups.values(), "string"
     )
-    nodes = _small_table(**described(fit.curves)[1])
+    nodes = _small_table(**described(curves)[1])
     source = ibis.table(kinds, name="soc_table")
     if prior is not None:
         nodes = ibis.table(dict(nodes.schema()) | {"fit": "string"}, name="soc_prior")
     return text_of(
-        _expression(fit, source, roles, quantiles, nodes, dialect), tables, dialect
+        _expression(curves, source, roles, quantiles, nodes, dialect), tables, dialect
     )
 
 
 # --- the expression ------------------------------------------------------------------------------
 
 
-def _new_columns(fit: Fit, levels: Sequence[float]) -> list[str]:
+def _new_columns(curves: Curves, levels: Sequence[float]) -> list[str]:
     """Names of the new columns, if the fit has an accurate prior table."""
     quantiles = map(prior_table.quantile_name, levels)
-    zero = ["p_zero"] * described(fit.curves)[0]["zero"]
+    zero = ["p_zero"] * described(curves)[0]["zero"]
     return ["theta_mean", "theta_sd", "theta_var", *quantiles, *zero, "flagged"]
 
 
@@ -314,7 +314,7 @@ def _small_table(**columns: NDArray[Any]) -> Any:
 
 
 def _expression(
-    fit: Fit,
+    curves: Curves,
     table: Any,
     roles: Roles,
     levels: Sequence[float],
@@ -324,12 +324,12 @@ def _expression(
     """The user's columns and the new ones, given a table of the prior's `nodes`."""
     import ibis
 
-    keys = [f"soc_{key}" for key in ("t", "y", "n", *["code"] * bool(fit.groups))]
-    rows = _with_keys(_Sheet(table, keys, engine), fit, roles)
+    keys = [f"soc_{key}" for key in ("t", "y", "n", *["code"] * bool(curves.groups))]
+    rows = _with_keys(_Sheet(table, keys, engine), curves, roles)
     items = _Sheet(rows.select(keys).distinct(), keys, engine)
-    nodes = _with_averages(items, fit, nodes)
+    nodes = _with_averages(items, curves, nodes)
     if len(levels):
-        _add_quantiles(items, nodes, fit, levels)
+        _add_quantiles(items, nodes, curves, levels)
     mean, variance = prior_table.with_zeros(
         items["mean"], items["variance"], items["p_zero"]
     )
@@ -339,7 +339,7 @@ def _expression(
     # bad items have harmless keys; no item is left if the prior's table belongs to another fit
     joined = rows.inner_join(scored, keys)
     null = ibis.null("float64")
-    *names, _ = _new_columns(fit, levels)
+    *names, _ = _new_columns(curves, levels)
     new = {name: joined.soc_good.ifelse(joined[f"soc_{name}"], null) for name in names}
     new["flagged"] = joined.soc_good.ifelse(
         joined.soc_flagged > 0, ibis.null("boolean")
@@ -347,13 +347,13 @@ def _expression(
     return joined.select(*table.columns, **new)
 
 
-def _with_keys(sheet: _Sheet, fit: Fit, roles: Roles) -> Any:
+def _with_keys(sheet: _Sheet, curves: Curves, roles: Roles) -> Any:
     """Score, outcome and size as floats, harmless ones if any is bad; the group's code."""
     import ibis
 
     # engines order NaN above all numbers or not at all: both fail one of two bounds
-    outcome = family_of(fit.prior).outcome
-    meta = described(fit.curves)[0]
+    outcome = curves.outcome
+    meta = described(curves)[0]
     axis = meta["axis"]
     rule = outcome.validity
     table = sheet.rows
@@ -368,10 +368,10 @@ def _with_keys(sheet: _Sheet, fit: Fit, roles: Roles) -> Any:
         good &= value <= bound.largest
     if rule.conflict is not None:
         good &= ~rule.conflict(y, n)
-    if fit.groups:
+    if curves.groups:
         labels = [table[column].cast("string") for column in roles.groups.values()]
         label = reduce(lambda left, right: left + CROSS + right, labels)
-        known = np.array(fit.groups, dtype=object)
+        known = np.array(curves.groups, dtype=object)
         codes = _small_table(soc_label=known, soc_code=np.arange(len(known)))
         sheet.rows = table.left_join(codes, label == codes.soc_label)
         sheet.add(good=good & sheet["code"].notnull(), code=sheet["code"].fill_null(0))
@@ -385,13 +385,13 @@ def _with_keys(sheet: _Sheet, fit: Fit, roles: Roles) -> Any:
     return sheet.add(good=reduce(and_, whole, sheet["good"])).rows
 
 
-def _with_averages(xp: _Sheet, fit: Fit, nodes: Any) -> Any:
+def _with_averages(xp: _Sheet, curves: Curves, nodes: Any) -> Any:
     """Join items to their nodes given the outcomes; leave averages of items, and return nodes."""
-    meta, columns = described(fit.curves)
+    meta, columns = described(curves)
     family = prior_table.CONJUGATES[meta["family"]]
     cell, x, w = prior_table.places(meta, xp["t"], xp["n"], xp)
-    if fit.groups:
-        cell = cell + xp["code"] * (meta["cells"] // len(fit.groups))
+    if curves.groups:
+        cell = cell + xp["code"] * (meta["cells"] // len(curves.groups))
     # engines fail on powers of smaller numbers
     xp.add(cell=cell.cast("int64"), x=xp.where(xp.high(x, -x) < 1e-30, 0.0, x), w=w)
     if "fit" in nodes.columns:
@@ -426,11 +426,13 @@ def _with_averages(xp: _Sheet, fit: Fit, nodes: Any) -> Any:
     return nodes
 
 
-def _add_quantiles(xp: _Sheet, nodes: Any, fit: Fit, levels: Sequence[float]) -> None:
+def _add_quantiles(
+    xp: _Sheet, nodes: Any, curves: Curves, levels: Sequence[float]
+) -> None:
     """Add quantiles to items, by steps of Newton's method on the distribution of their nodes."""
     import ibis
 
-    meta = described(fit.curves)[0]
+    meta = described(curves)[0]
     family = prior_table.CONJUGATES[meta["family"]]
     numbers = np.arange(len(levels))
     xp.rows = xp.rows.cross_join(

@@ -454,7 +454,7 @@ def sensitivity(
     stats = STATISTICS(stats, "stats")
     from arviz_stats import psense
 
-    from ..inference.draw_densities import draw_densities  # these load PyMC
+    from ..inference.fit_tree import draw_densities  # these load PyMC
     from ..inference.variational import importance
 
     check_draws(fit, "the fit")

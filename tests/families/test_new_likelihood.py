@@ -127,8 +127,7 @@ class WaitingOutcome(Outcome):
 class WaitingFamily(type(GAMMA)):
     name, prior, rows, outcome = "Waiting", WaitingPrior, WaitingRows, WaitingOutcome()
 
-    @staticmethod
-    def update(a, b, y, n):
+    def update(self, a, b, y, n):
         return a + n, b + y
 
     def log_marginal(self, y, size, a, b):
