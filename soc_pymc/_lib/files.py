@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -154,14 +155,23 @@ def _netcdf(tree: xr.DataTree) -> io.BytesIO:
     return made
 
 
+@dataclass(frozen=True)
+class Saved:
+    """A kind of saved files, for reading and errors."""
+
+    words: str  # such as "a fit"
+    command: str  # that writes one
+    format: str
+    error: Refusal
+    opener: Callable[..., Any]  # of xarray
+
+
 @raising_interrupt()
-def read_saved(
-    path: str | os.PathLike[str], opener: Callable[..., Any], form: str, error_type: Refusal,
-    what: str, command: str,
-) -> Any:  # fmt: skip
-    """Contents of a saved file, by a function of xarray; nothing in it is executed."""
+def read_saved(path: str | os.PathLike[str], kind: Saved) -> Any:
+    """Contents of a saved file; nothing in it is executed."""
+    error_type = kind.error
     path = path_of(path, "path", error_type)
-    again = f"write it again with .save(path) or '{command}'"
+    again = f"write it again with .save(path) or '{kind.command}'"
     try:
         content = Path(path).read_bytes()
     except FileNotFoundError:
@@ -175,15 +185,15 @@ def read_saved(
             f"or {again}"
         )
     try:
-        with opener(io.BytesIO(content), engine="h5netcdf") as opened:
+        with kind.opener(io.BytesIO(content), engine="h5netcdf") as opened:
             data = opened.load()
     except Exception as error:  # libraries raise many kinds of errors
         raise error_type(
-            f"{path} does not hold {what} ({_brief(error)}); {again}"
+            f"{path} does not hold {kind.words} ({_brief(error)}); {again}"
         ) from error
-    if data.attrs.get("format") != form:
+    if data.attrs.get("format") != kind.format:
         raise error_type(
-            f"{path} has format {data.attrs.get('format')!r}, this version reads {form!r}: "
+            f"{path} has format {data.attrs.get('format')!r}, this version reads {kind.format!r}: "
             f"upgrade soc_pymc if the file is newer, or {again}"
         )
     return data

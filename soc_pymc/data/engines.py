@@ -57,39 +57,31 @@ class Grouped:
             return self._added(counted, (key,), names)
 
     def tables(self, edges: Floats, most_joint: int) -> Sums:
-        """Make one grouped pass over joint cells, or one for each margin."""
+        """Make one grouped pass over cells as fine as any table needs."""
         outcome = self.items.outcome
         keyed = self._keyed(edges)
-        tables = [name for name in outcome.tables if name != "joint" or most_joint]
-        piles = {
-            name: Pile(outcome.tables[name].keys, outcome.sums(name)) for name in tables
+        layouts = {
+            name: layout
+            for name, layout in outcome.tables.items()
+            if name != "joint" or most_joint
         }
-        leading, *others = outcome.margins
-        for names in [tables] if most_joint else [["part", leading], *zip(others)]:
-            cells = {name: outcome.tables[name].cells for name in names}
-            finest = dict.fromkeys(
-                cell.name for keys in cells.values() for cell in keys.values()
-            )
-            sums = {"n": keyed.count()}
-            sums |= {"score_min": keyed.score.min(), "score_max": keyed.score.max()}
-            for name in {*outcome.integers, *outcome.reals(names)} - sums.keys():
-                total = summand(name, outcome, keyed, ibis_functions()).sum()
-                sums[name] = total.cast("int64") if name in outcome.integers else total
-            grouped = keyed.group_by(*_PART_KEYS, *finest).aggregate(**sums)
-            with phase("summing cells", enabled=self._progress):
-                for rows in self._batches(grouped):
-                    for name in cells.keys() & piles.keys():
-                        of_table = {
-                            key: rows[cell.name] for key, cell in cells[name].items()
-                        }
-                        piles[name].add({**rows, **of_table})
-                    joint = piles.get("joint")
-                    if (
-                        joint
-                        and len(joint) > most_joint
-                        and len(joint.total()["n"]) > most_joint
-                    ):
-                        del piles["joint"]
+        piles = {name: Pile(x.keys, outcome.sums(name)) for name, x in layouts.items()}
+        cells = [cell.name for x in layouts.values() for cell in x.cells.values()]
+        sums = {"n": keyed.count()}
+        sums |= {"score_min": keyed.score.min(), "score_max": keyed.score.max()}
+        for name in {*outcome.integers, *outcome.reals(list(layouts))} - sums.keys():
+            total = summand(name, outcome, keyed, ibis_functions()).sum()
+            sums[name] = total.cast("int64") if name in outcome.integers else total
+        keys = dict.fromkeys([*_PART_KEYS, *cells])
+        grouped = keyed.group_by(*keys).aggregate(**sums)
+        with phase("summing cells", enabled=self._progress):
+            for rows in self._batches(grouped):
+                for name, pile in piles.items():
+                    places = layouts[name].cells.items()
+                    pile.add({**rows, **{key: rows[cell.name] for key, cell in places}})
+                joint = piles.get("joint")
+                if joint and len(joint) > most_joint < len(joint.total()["n"]):
+                    del piles["joint"]
         totals = {name: pile.total() for name, pile in piles.items()}
         return sums_of(totals, list(self._codes), self._n)
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from .._lib.arguments import BOOLEAN, A, shown
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import StatisticsError
-from .._lib.files import read_saved, save_netcdf
+from .._lib.files import Saved, read_saved, save_netcdf
 from .._lib.reprs import html_table, lines, of_statistics
 from ..families import OUTCOMES
 from ..families.outcome import Outcome
@@ -28,6 +28,7 @@ NO_JOINT_CELLS = (
     'summarize the items with joint=True (joint="auto" keeps them up to 64 MB, and a sum of '
     "statistics if all of them have some)"
 )
+_NO_FOLDS = "none: summarize with folds=10"
 _FORMAT = "soc_pymc-statistics-3"
 # attributes that statistics share to be added
 _SHARED = ("kind", "roles", "cells", "folds_by", "weights", "folds", "edges")
@@ -100,17 +101,16 @@ class Statistics:
         An atom has at least 50 items, 1% of all, and 10 times those of each of the 20 nearest bins
         (six of which may be atoms too).
         """
-        n, score = (self.data[name].to_numpy() for name in ("n", "score_min"))
-        return dict(
-            zip(score[self.atom_bins].tolist(), n[self.atom_bins].tolist(), strict=True)
-        )
+        columns = (self._array(name)[self.atom_bins] for name in ("score_min", "n"))
+        return dict(zip(*(values.tolist() for values in columns), strict=True))
+
+    def _array(self, name: str) -> NDArray[Any]:
+        return self.data[name].to_numpy()
 
     @property
     def atom_bins(self) -> Ints:
         """Bins of the atoms, in order."""
-        n, low, high = (
-            self.data[k].to_numpy() for k in ("n", "score_min", "score_max")
-        )
+        n, low, high = map(self._array, ("n", "score_min", "score_max"))
         at_end = (n > 0) & (low == high) & np.isin(low, self.outcome.ends)
         return np.flatnonzero(stand_out(n, low == high) | at_end)
 
@@ -122,22 +122,19 @@ class Statistics:
     @cached_property
     def _label_codes(self) -> tuple[tuple[str, ...], Ints]:
         """Sorted labels of groups without their days, and which of these each label has."""
-        labels: NDArray[Any] = self.data["label"].to_numpy()
+        labels = self._array("label")
         if len(self._day_of):
-            labels = np.array(
-                [label.partition(CROSS)[2] for label in labels], dtype=object
-            )
+            undated = [label.partition(CROSS)[2] for label in labels]
+            labels = np.array(undated, dtype=object)
         names, code = np.unique(labels, return_inverse=True)
         return tuple(map(str, names)), code.astype(np.int64)
 
     @cached_property
     def _day_of(self) -> NDArray[np.datetime64]:
         """Day of each label; empty without dates."""
-        dated = "date" in self.roles
-        labels = self.data["label"].to_numpy().tolist() if dated else []
-        return np.array(
-            [label.partition(CROSS)[0] for label in labels], dtype="datetime64[D]"
-        )
+        labels = self._array("label").tolist() if "date" in self.roles else []
+        days = [label.partition(CROSS)[0] for label in labels]
+        return np.array(days, dtype="datetime64[D]")
 
     @property
     def days(self) -> NDArray[np.datetime64]:
@@ -198,10 +195,8 @@ class Statistics:
 
     def _stored(self, name: str) -> dict[str, NDArray[Any]]:
         """Columns of a table as they are stored; with dates, groups are those of a day."""
-        return {
-            key: self.data[f"{name}_{key}"].to_numpy()
-            for key in self.outcome.columns(name)
-        }
+        columns = self.outcome.columns(name)
+        return {column: self._array(f"{name}_{column}") for column in columns}
 
     def cells(self, name: str) -> dict[str, NDArray[Any]]:
         """Columns of a table with all groups and folds together; StatisticsError if not kept."""
@@ -210,12 +205,9 @@ class Statistics:
             raise StatisticsError(
                 f"these statistics have no joint cells: {NO_JOINT_CELLS}"
             )
-        keys = [
-            key
-            for key in self.outcome.tables[name].keys
-            if key not in ("group", "fold")
-        ]
-        return added(self.table(name), keys, self.outcome.sums(name))
+        keys = self.outcome.tables[name].keys
+        finer = [key for key in keys if key not in ("group", "fold")]
+        return added(self.table(name), finer, self.outcome.sums(name))
 
     def of_fold(self, fold: int) -> "Statistics":
         """Statistics of one fold, from 0 to `folds` - 1, without joint cells."""
@@ -228,11 +220,7 @@ class Statistics:
     def _in_fold(self, fold: int) -> NDArray[np.bool_]:
         """Mask of the numbers of folds or blocks that are in a fold."""
         if isinstance(fold, BOOLEAN) or fold not in range(self.folds):
-            have = (
-                f"0 to {self.folds - 1}"
-                if self.folds
-                else "none: summarize with folds=10"
-            )
+            have = f"0 to {self.folds - 1}" if self.folds else _NO_FOLDS
             raise StatisticsError(
                 f"there is no fold {shown(fold)}; the folds are {have}"
             )
@@ -241,7 +229,7 @@ class Statistics:
 
     def _selected(self, key: str, weight: NDArray[Any], **attrs: str) -> "Statistics":
         """Statistics of the groups or folds with a weight; numbers multiply the sums."""
-        labels = self.data["label"].to_numpy()
+        labels = self._array("label")
         tables: dict[str, Columns] = {}
         for name in [name for name, t in self.outcome.tables.items() if key in t.keys]:
             stored = self._stored(name)
@@ -289,9 +277,8 @@ class Statistics:
         weight = np.where(age >= 0, np.exp2(-age / number), 0.0)
         weighted = self._selected("group", weight, weights=words)
         attrs = undated(weighted.data.attrs)
-        return from_tables(
-            weighted._tables, weighted._label_codes[0], self.edges, attrs
-        )
+        labels = weighted._label_codes[0]
+        return from_tables(weighted._tables, labels, self.edges, attrs)
 
     def _ages(self, end: Any) -> tuple[Ints, np.datetime64]:
         """Age in days of each label, below 0 after `end`, by default the last day; and that day."""
@@ -323,30 +310,25 @@ class Statistics:
         if not isinstance(other, Statistics):
             return NotImplemented
         pair = self, other
-        options, other_options = (
-            {**s.data.attrs, "edges": s.edges.tolist()} for s in pair
-        )
+        options = [{**s.data.attrs, "edges": s.edges.tolist()} for s in pair]
+        own_folds = self.data.attrs["folds_by"] == "column"
         for name in _SHARED:
-            value = options.get(name, "none")
-            other_value = other_options.get(name, "none")
-            if value != other_value and (
-                name != "folds" or options["folds_by"] != "column"
-            ):
+            values = [shared.get(name, "none") for shared in options]
+            if values[0] != values[1] and not (name == "folds" and own_folds):
                 raise StatisticsError(
-                    f"statistics of different {name} cannot be added ({shown(value)} and "
-                    f"{shown(other_value)}): summarize both with the same options, the second with "
-                    "edges=first.edges"
+                    f"statistics of different {name} cannot be added "
+                    f"({' and '.join(map(shown, values))}): summarize both with the same options, "
+                    "the second with edges=first.edges"
                 )
-        labels = np.unique(np.concatenate([s.data["label"].to_numpy() for s in pair]))
+        labels = np.unique(np.concatenate([s._array("label") for s in pair]))
         tables: dict[str, Columns] = {}
         for name in self.outcome.tables:
             if name == "joint" and not (self.has_joint and other.has_joint):
                 continue
             parts = [s._stored(name) for s in pair]
             for part, s in zip(parts, pair, strict=True):
-                part["group"] = np.searchsorted(labels, s.data["label"].to_numpy())[
-                    part["group"]
-                ]
+                code = np.searchsorted(labels, s._array("label"))
+                part["group"] = code[part["group"]]
             tables[name] = {
                 c: np.concatenate([part[c] for part in parts]) for c in parts[0]
             }
@@ -471,7 +453,7 @@ def load_statistics(path: str | os.PathLike[str]) -> Statistics:
     4000
     """
     words = "statistics", "soc-pymc summarize"
-    data = read_saved(path, xr.open_dataset, _FORMAT, StatisticsError, *words)
+    data = read_saved(path, Saved(*words, _FORMAT, StatisticsError, xr.open_dataset))
     for values in data.variables.values():
         values.to_numpy().flags.writeable = False
     labels = data["label"].to_numpy().astype(object)

@@ -344,9 +344,13 @@ def _attrs(
         "column": int(part["fold"].max(initial=-1)) + 1,
         "cluster": _FOLDS if folds is None else folds,
     }
-    attrs: dict[str, Any] = {"kind": items.kind, "roles": json.dumps(dict(items.roles))}
-    attrs |= {"cells": items.outcome.grid, "folds_by": rule.by}
-    return attrs | {"folds": folds_by.get(rule.by, rule.number)}
+    return {
+        "kind": items.kind,
+        "roles": json.dumps(items.roles),
+        "cells": items.outcome.grid,
+        "folds_by": rule.by,
+        "folds": folds_by.get(rule.by, rule.number),
+    }
 
 
 def _check_groups(stats: Statistics) -> None:

@@ -14,7 +14,7 @@ import xarray as xr
 from .._lib.above import made_above
 from .._lib.arguments import A, OneOf, shown
 from .._lib.errors import FitError
-from .._lib.files import read_saved, save_netcdf
+from .._lib.files import Saved, read_saved, save_netcdf
 from .._lib.reprs import Rows, groups_row, html_table, lines, number, score_range, short
 from .._model.splines import Axis
 from ..families.priors import PRIORS, Prior, Spline
@@ -298,9 +298,8 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
     >>> again.prior == fit.prior, again.data.equals(fit.data)
     (True, True)
     """
-    tree = read_saved(
-        path, xr.open_datatree, _FORMAT, FitError, "a fit", "soc-pymc fit"
-    ).copy()
+    kind = Saved("a fit", "soc-pymc fit", _FORMAT, FitError, xr.open_datatree)
+    tree = read_saved(path, kind).copy()
     attrs = {name: value for name, value in tree.attrs.items() if name != "format"}
     try:
         records = {
