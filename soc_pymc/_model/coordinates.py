@@ -7,11 +7,10 @@ is that of the parameters' priors plus the log Jacobian; its gradient runs throu
 backwards. `pymc_model` builds the same parameters as PyMC variables.
 """
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,6 +20,9 @@ from .._lib.arrays import Floats
 from .laplace import BlockLaplace, Laplace, half_normal_scale, scale_log_density
 from .levels import Levels
 from .terms import Curve, Design, Labels, LevelTerms, Output
+
+if TYPE_CHECKING:
+    from .interpreter import ModelSpace
 
 _POSITIONS = np.linspace(-8.0, 8.0, 3201)
 # there a scale is 1e-50 of its prior's, and gradients are still accurate
@@ -336,40 +338,8 @@ class Point(NamedTuple):
     gradient: Callable[..., Floats]
 
 
-class Space(Protocol):
-    """Parameters of a model as functions of one vector of coordinates."""
-
-    @property
-    @abstractmethod
-    def labels(self) -> Labels:
-        """Labels by dim."""
-
-    @property
-    @abstractmethod
-    def start(self) -> Floats:
-        """Coordinates of the Laplace start."""
-
-    @property
-    @abstractmethod
-    def dims(self) -> Mapping[str, tuple[str, ...]]:
-        """Dims of all variables of the posterior by name, first those of parameters."""
-
-    @property
-    @abstractmethod
-    def constants(self) -> Constants:
-        """Dims and values by name of all numbers that the parameters depend on."""
-
-    @abstractmethod
-    def at(self, coordinates: Floats) -> Point:
-        """Return all parameters at coordinates (draws, dim)."""
-
-    @abstractmethod
-    def variables(self, coordinates: Floats) -> Mapping[str, Floats]:
-        """Return the variables of `dims` at coordinates, (draws, ...)."""
-
-    @abstractmethod
-    def densities(self, draws: Mapping[str, Floats]) -> tuple[Parameters, Parameters]:
-        """Log priors of top-level parameters, and log likelihoods of what a user added, by name."""
+type Space = Coordinates | ModelSpace
+"""Parameters of a model as functions of one vector of coordinates."""
 
 
 @dataclass(frozen=True, eq=False)

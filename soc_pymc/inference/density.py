@@ -34,17 +34,19 @@ class Densities:
     bound: Evaluate  # smooth: for the evidence bound and gradients
     weights: Values  # for importance weights
     draws: Callable[[Floats], xr.Dataset]  # from coordinates (draws, dim)
-    noisy: bool = (
-        False  # True if `weights` are estimates with fresh noise, which `bound` has not
-    )
+    # if `weights` are estimates with fresh noise, which `bound` has not: value and gradient with it
+    fresh: Evaluate | None = None
+    # and better estimates, for the few largest weights, whose noise would be taken for a heavy tail
+    sharp: Values | None = None
     # effective sample below which draws are annealed: Gaussians that are too narrow in a heavy tail
     # still have a good k, and their weights do not widen it enough
     fewest: float = 0.5
     effective: float = 4.0  # sample made for each draw kept
+    made: float = 4.0  # draws made for each one kept, at most
 
     def gap(self, rows: Floats) -> Floats | float:
         """Excess of the weights' log density over the bound's."""
-        return self.weights(rows) - self.bound(rows)[0] if self.noisy else 0.0
+        return self.weights(rows) - self.bound(rows)[0] if self.fresh else 0.0
 
 
 def near_densities(built: Problem) -> Densities:

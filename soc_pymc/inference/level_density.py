@@ -6,34 +6,36 @@ it is smooth; with fresh noise, Pareto k covers levels too (Andrieu and Roberts 
 """
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
-from scipy import sparse
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Ints
 from .._model.coordinates import Point
 from .._model.problem import Problem
 from .density import (
     Densities,
     Evaluate,
-    NearRows,
     Values,
     finite,
     finite_values,
     posterior_draws,
 )
-from .level_kernel import solve
+from .level_kernel import add_slopes, add_values, solve
 from .row_polynomials import make_surrogates
 
 # pairs for weights and draws, and rows times pairs
-_MOST_PAIRS = 16
+_MOST_PAIRS = 8
 _MOST_ROWS = 50_000
+_FRESH_PAIRS = 4  # for gradients
+_SHARPER = 6  # times as many pairs for large weights
 _RANGE_DRAWS = 100  # for the range of polynomials
 _FARTHER = 0.25  # share of their width by which ranges are widened on either side
 # of polynomials: an exact value costs as much as fifty of them
-_DEGREES = 6, 8, 11, 15
-_ERROR = 1e-2  # nats, allowed for all polynomials; importance weights vary by more
+_DEGREES = 5, 7, 9, 11, 15
+_ERROR = 3e-2  # nats, allowed for all polynomials; importance weights vary by more
 _MOST_VALUES = (
     20_000_000  # numbers of both curves at all rows, proposals and draws: 160 MB
 )
@@ -52,6 +54,16 @@ class _Proposed:
     log_ratio: Floats  # (G, N, draws): of prior to proposal
 
 
+class _AtRows(NamedTuple):
+    """Rows at proposals."""
+
+    linear: Any  # as `level_kernel` takes rows
+    deviations: Floats  # (G, K, N, draws)
+    # indices of rows, proposals and draws where a row's polynomial does not hold, and both curves
+    outside: tuple[Ints, ...]
+    curves: list[Floats]
+
+
 class LevelDensity:
     """The log density of a problem whose levels are integrated out, in its model's coordinates."""
 
@@ -65,13 +77,11 @@ class LevelDensity:
         self._kind = self._rows.kind
         # from both curves' coefficients, which are rotated
         self._turns = [part.laplace.turn for part in built.coordinates.parts]
-        rows = np.arange(len(self._rows.level))
-        members = np.ones(len(rows)), (self._rows.level, rows)
-        self._sums = sparse.csr_array(members, shape=(self._rows.number, len(rows)))
+        rows = len(self._rows.level)
         self._noise = self._draw_noise(1, 1)
-        self._near = self._polynomials()
+        self._surrogates = self._polynomials()
         # many small levels need several, and large ones, where a pair costs more, only one
-        self._pairs = int(np.clip(_MOST_ROWS // len(rows), 1, _MOST_PAIRS))
+        self._pairs = int(np.clip(_MOST_ROWS // rows, 1, _MOST_PAIRS))
 
     def _chunk(self, pairs: int) -> int:
         """Draws evaluated at once."""
@@ -123,35 +133,103 @@ class LevelDensity:
         curves += (self._rows.shared @ proposed.shared)[:, None]
         return np.asarray(of_levels).reshape(2, len(self._rows.level), -1)
 
-    def _log_weights(self, proposed: _Proposed, value: Floats) -> Floats:
-        """Log importance weights (G, N, draws) from log marginals of rows (rows, N draws)."""
-        return proposed.log_ratio + (self._sums @ value).reshape(
-            proposed.log_ratio.shape
+    def _log_weights(self, proposed: _Proposed) -> tuple[Floats, "_AtRows"]:
+        """Log importance weights (G, N, draws) of proposals, and what is needed for slopes."""
+        rows = self._rows
+        shared = (rows.shared @ proposed.shared).reshape(2, len(rows.level), -1)
+        deviations = proposed.tau[:, None] * proposed.scaled
+        designs = rows.terms[0].design, rows.terms[1].design
+        order = np.argsort(rows.level, kind="stable")
+        ends = np.searchsorted(rows.level[order], np.arange(rows.number + 1))
+        linear = designs, shared, order, ends
+        outside = np.zeros((len(rows.level), *deviations.shape[2:]), dtype=np.bool_)
+        log_weight = proposed.log_ratio.copy()
+        add_values(linear, deviations, self._surrogates, log_weight, outside)
+        row, n, draw = np.nonzero(outside)
+        level = rows.level[row]
+        parts = np.split(np.arange(deviations.shape[1]), [designs[0].shape[1]])
+        curves = [
+            values[row, draw]
+            + sum(
+                design[row, i] * deviations[level, k, n, draw]
+                for i, k in enumerate(part)
+            )
+            for values, design, part in zip(shared, designs, parts, strict=True)
+        ]
+        if len(row):
+            exact = self._built.pilot.data.values(curves[0][None], curves[1][None], row)
+            np.add.at(log_weight, (level, n, draw), exact.ravel())
+        return log_weight, _AtRows(linear, deviations, (row, n, draw), curves)
+
+    def _slopes_of_rows(
+        self, at_rows: "_AtRows", weights: Floats
+    ) -> tuple[Floats, Floats]:
+        """Weighted slopes in deviations (G, K, N, draws), and in both curves (2 rows, draws)."""
+        designs, shared = at_rows.linear[:2]
+        level = self._rows.level
+        by_deviation = np.zeros_like(at_rows.deviations)
+        by_row = np.zeros_like(shared)
+        add_slopes(
+            at_rows.linear,
+            at_rows.deviations,
+            self._surrogates,
+            weights,
+            by_deviation,
+            by_row,
         )
+        row, n, draw = at_rows.outside
+        if not len(row):
+            return by_deviation, by_row.reshape(-1, by_row.shape[2])
+        first, second = (curve[None] for curve in at_rows.curves)
+        _, *slopes = self._built.pilot.data.value_and_gradient(first, second, row)
+        start = 0
+        for curve, (slope, design) in enumerate(zip(slopes, designs, strict=True)):
+            weighted = slope.ravel() * weights[level[row], n, draw]
+            np.add.at(by_row[curve], (row, draw), weighted)
+            for k in range(design.shape[1]):
+                part = by_deviation[:, start + k]
+                np.add.at(part, (level[row], n, draw), design[row, k] * weighted)
+            start += design.shape[1]
+        return by_deviation, by_row.reshape(-1, by_row.shape[2])
 
     def densities(self) -> Densities:
         """The densities of the shared parameters."""
-        return Densities(self.bound(), self.weights(), self.draws, True, 0.05, 2.0)
+        return Densities(
+            self.bound(),
+            self._values(self._pairs),
+            self.draws,
+            self.fresh(),
+            self._values(_SHARPER * self._pairs),
+            fewest=0.03,
+            effective=2.0,
+            made=2.0,
+        )
 
     def bound(self) -> Evaluate:
         """Value and gradient with the same noise for all draws."""
-        return finite(self._value_and_gradient, self._chunk(1))
+        return finite(partial(self._value_and_gradient, self._noise), self._chunk(1))
 
-    def _value_and_gradient(self, rows: Floats) -> tuple[Floats, Floats]:
+    def fresh(self) -> Evaluate:
+        """Value and gradient with fresh noise for every draw."""
+
+        def part(rows: Floats) -> tuple[Floats, Floats]:
+            noise = self._draw_noise(len(rows), _FRESH_PAIRS)
+            return self._value_and_gradient(noise, rows)
+
+        return finite(part, self._chunk(_FRESH_PAIRS))
+
+    def _value_and_gradient(
+        self, noise: tuple[Floats, Floats], rows: Floats
+    ) -> tuple[Floats, Floats]:
         point = self._coordinates.at(rows)
-        proposed = self._proposed(point, self._noise)
-        _, number, draws = proposed.log_ratio.shape
-        value, by_row = self._near.values_and_slopes(*self._curves(proposed))
-        log_weight = self._log_weights(proposed, value)
+        proposed = self._proposed(point, noise)
+        number = proposed.log_ratio.shape[1]
+        log_weight, at_rows = self._log_weights(proposed)
         total = np.logaddexp.reduce(log_weight, axis=1)
         weights = np.exp(log_weight - total[:, None])
-        by_row *= weights[self._rows.level].reshape(-1, number * draws)
-        by_row = by_row.reshape(-1, number * draws)
-        by_deviation = (self._rows.by_level.T @ by_row).reshape(proposed.scaled.shape)
+        by_deviation, by_row = self._slopes_of_rows(at_rows, weights)
         by_pull, by_tau = self._slopes(proposed, weights[:, None], by_deviation)
-        by_shared = (
-            (self._rows.shared.T @ by_row).reshape(-1, number, draws).sum(axis=1)
-        )
+        by_shared = self._rows.shared.T @ by_row
         by_shared -= np.tensordot(self._levels.coupling, by_pull, ((0, 1), (0, 1)))
         ends = np.cumsum([turn.shape[0] for turn in self._turns])[:-1]
         parts = zip(np.split(by_shared.T, ends, axis=1), self._turns, strict=True)
@@ -189,20 +267,17 @@ class LevelDensity:
         ).sum(2)
         return tau * by_mean, (by_tau - 1.0 + variance).sum(axis=0)
 
-    def weights(self) -> Values:
+    def _values(self, pairs: int) -> Values:
         """Value with fresh noise for every draw."""
 
         def part(rows: Floats) -> Floats:
-            proposed, log_prior = self._fresh(rows, self._pairs)
-            log_weight = self._log_weights(
-                proposed, self._near.values(*self._curves(proposed))
-            )
-            total = np.logaddexp.reduce(log_weight, axis=1) - np.log(
-                log_weight.shape[1]
-            )
+            proposed, log_prior = self._fresh(rows, pairs)
+            log_weight, _ = self._log_weights(proposed)
+            total = np.logaddexp.reduce(log_weight, axis=1)
+            total -= np.log(log_weight.shape[1])
             return np.asarray(log_prior + total.sum(axis=0))
 
-        return finite_values(part, self._chunk(self._pairs))
+        return finite_values(part, self._chunk(pairs))
 
     def draws(self, rows: Floats) -> xr.Dataset:
         """Draws with the levels' curves, chosen among proposals by importance weights."""
@@ -211,9 +286,7 @@ class LevelDensity:
         chosen = []
         for begin in range(0, len(rows), step):
             proposed, _ = self._fresh(rows[begin : begin + step], self._pairs)
-            log_weight = self._log_weights(
-                proposed, self._near.values(*self._curves(proposed))
-            )
+            log_weight, _ = self._log_weights(proposed)
             # the largest weight times a Gumbel number is at n with the probability of n's weight
             best = (log_weight + self._rng.gumbel(size=log_weight.shape)).argmax(axis=1)
             best = best[:, None, None]
@@ -236,8 +309,8 @@ class LevelDensity:
             {grouping.name: list(grouping.levels)}
         )
 
-    def _polynomials(self) -> NearRows:
-        """Polynomials of all rows, on the range of draws around the start."""
+    def _polynomials(self) -> tuple[Any, ...]:
+        """Polynomials of rows for `level_kernel`, on the range of draws around the start."""
         start = self._coordinates.start
         step = self._chunk(1)
         draws = self._rng.normal(start, 1.0, (_RANGE_DRAWS, len(start)))
@@ -252,7 +325,16 @@ class LevelDensity:
         low = low.min(axis=0)
         high = high.max(axis=0)
         more = _FARTHER * (high - low)
-        data = self._built.pilot.data
-        return NearRows(
-            data, make_surrogates(data, low - more, high + more, _ERROR, _DEGREES)
+        near = make_surrogates(
+            self._built.pilot.data, low - more, high + more, _ERROR, _DEGREES
         )
+        power = np.arange(1.0, near.coefficients.shape[1])
+        by_u = np.zeros_like(near.coefficients)
+        by_v = np.zeros_like(near.coefficients)
+        by_u[:, :-1] = near.coefficients[:, 1:] * power[:, None]
+        by_v[:, :, :-1] = near.coefficients[:, :, 1:] * power
+        with np.errstate(divide="ignore", invalid="ignore"):  # rows without one
+            by_u /= near.reach[0, :, None, None]
+            by_v /= near.reach[1, :, None, None]
+        shape = near.centre, near.reach, near.degree
+        return *shape, near.coefficients, by_u, by_v

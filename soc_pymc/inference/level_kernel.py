@@ -1,4 +1,10 @@
-"""Compiled solution of all levels' linear systems for all draws at once."""
+"""Compiled loops over levels and their rows, for all proposals and draws at once.
+
+Rows are `(designs, shared, order, ends)`: both curves' functions (rows, K) of the levels'
+coefficients, the shared part of both curves (2, rows, draws), and the rows' numbers level by level,
+with the ends of the levels among them. Their polynomials are the fields of `Surrogates`, with
+those of both slopes; terms beyond the degree are 0.
+"""
 
 import numba
 import numpy as np
@@ -37,3 +43,131 @@ def solve(information, tau, right):  # type: ignore[no-untyped-def]
             right[g, i] = table[i, size:]
             diagonal[g, i] = table[i, i]
     return log_det, diagonal
+
+
+_quick = numba.njit(
+    cache=True, nogil=True, error_model="numpy", fastmath={"contract", "nsz"}
+)
+
+
+@_quick
+def _fill(values, number):  # type: ignore[no-untyped-def]
+    for s in range(len(values)):
+        values[s] = number
+
+
+@_quick
+def _add(factor, values, total):  # type: ignore[no-untyped-def]
+    for s in range(len(total)):
+        total[s] += factor * values[s]
+
+
+@_quick
+def _standardise(values, centre, per_unit):  # type: ignore[no-untyped-def]
+    for s in range(len(values)):
+        values[s] = (values[s] - centre) * per_unit
+
+
+@_quick
+def _place(  # type: ignore[no-untyped-def]
+    g, n, row, rows, deviations, centre, reach, u, v
+):
+    """Fill the row's place in units of its polynomial; the number of draws outside its region."""
+    (of_first, of_second), shared = rows[:2]
+    _fill(u, 0.0)
+    _fill(v, 0.0)
+    _add(1.0, shared[0, row], u)
+    _add(1.0, shared[1, row], v)
+    size = of_first.shape[1]
+    for k in range(size):
+        _add(of_first[row, k], deviations[g, k, n], u)
+    for k in range(of_second.shape[1]):
+        _add(of_second[row, k], deviations[g, size + k, n], v)
+    _standardise(u, centre[0, row], 1.0 / reach[0, row])
+    _standardise(v, centre[1, row], 1.0 / reach[1, row])
+    outside = 0
+    for s in range(len(u)):
+        outside += (u[s] * u[s] >= 1.0) + (v[s] * v[s] >= 1.0)
+    return outside
+
+
+@_quick
+def _polynomial(u, v, terms, degree, inner, value):  # type: ignore[no-untyped-def]
+    """Fill `value` (draws,) by Horner's scheme in both variables, four powers of v at a time."""
+    _fill(value, 0.0)
+    for i in range(degree, -1, -1):
+        _fill(inner, 0.0)
+        for j in range(degree // 4 * 4, -1, -4):
+            a, b, c, d = terms[i, j], terms[i, j + 1], terms[i, j + 2], terms[i, j + 3]
+            for s in range(len(u)):
+                x = v[s]
+                inner[s] = (((inner[s] * x + d) * x + c) * x + b) * x + a
+        for s in range(len(u)):
+            value[s] = value[s] * u[s] + inner[s]
+
+
+@_quick
+def add_values(rows, deviations, polynomials, total, outside):  # type: ignore[no-untyped-def]
+    """Add rows' log marginals to `total` (G, N, draws), and mark those that have no polynomial.
+
+    The marks (rows, N, draws) are for places outside a row's region.
+    """
+    centre, reach, degree, coefficients = polynomials[:4]
+    order, ends = rows[2:]
+    u, v, inner, value = np.empty((4, total.shape[2]))
+    for g in range(len(ends) - 1):
+        for n in range(total.shape[1]):
+            for row in order[ends[g] : ends[g + 1]]:
+                if not reach[0, row] > 0.0 or not reach[1, row] > 0.0:
+                    outside[row, n] = True
+                    continue
+                number = _place(g, n, row, rows, deviations, centre, reach, u, v)
+                _polynomial(u, v, coefficients[row], degree[row], inner, value)
+                if number:
+                    for s in range(len(value)):
+                        if not (abs(u[s]) < 1.0 and abs(v[s]) < 1.0):
+                            outside[row, n, s] = True
+                            value[s] = 0.0
+                _add(1.0, value, total[g, n])
+
+
+@_quick
+def _weigh(values, u, v, weight, outside):  # type: ignore[no-untyped-def]
+    for s in range(len(values)):
+        values[s] *= weight[s]
+    if outside:
+        for s in range(len(values)):
+            if not (abs(u[s]) < 1.0 and abs(v[s]) < 1.0):
+                values[s] = 0.0
+
+
+@_quick
+def add_slopes(  # type: ignore[no-untyped-def]
+    rows, deviations, polynomials, weights, by_deviation, by_row
+):
+    """Add weighted slopes in deviations (G, K, N, draws) and in both curves (2, rows, draws).
+
+    Those of draws outside a row's region are left out.
+    """
+    centre, reach, degree, _, of_u, of_v = polynomials
+    of_first, of_second = rows[0]
+    order, ends = rows[2:]
+    u, v, inner, by_u, by_v = np.empty((5, weights.shape[2]))
+    size = of_first.shape[1]
+    for g in range(len(ends) - 1):
+        for n in range(weights.shape[1]):
+            weight = weights[g, n]
+            for row in order[ends[g] : ends[g + 1]]:
+                if not reach[0, row] > 0.0 or not reach[1, row] > 0.0:
+                    continue
+                number = _place(g, n, row, rows, deviations, centre, reach, u, v)
+                _polynomial(u, v, of_u[row], degree[row], inner, by_u)
+                _polynomial(u, v, of_v[row], degree[row], inner, by_v)
+                _weigh(by_u, u, v, weight, number)
+                _weigh(by_v, u, v, weight, number)
+                _add(1.0, by_u, by_row[0, row])
+                _add(1.0, by_v, by_row[1, row])
+                for k in range(size):
+                    _add(of_first[row, k], by_u, by_deviation[g, k, n])
+                for k in range(of_second.shape[1]):
+                    _add(of_second[row, k], by_v, by_deviation[g, size + k, n])

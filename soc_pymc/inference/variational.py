@@ -42,6 +42,9 @@ _FINE = 1e-3
 # nats that so many steps must gain: rounding of the density may hide smaller slopes
 _FLAT = 1e-6
 _FLAT_STEPS = 3
+# natural gradient steps, and the largest factor on a width in one of them
+_NATURAL_STEPS = 2
+_MOST_WIDENED = 1.3
 _MANY_BINS = 20_000
 _BATCH = 256
 # Weights are ignored only if no direction's sd is wrong by more than a seventh. An sd that is wrong
@@ -51,7 +54,7 @@ _CLEAR_ESS = 0.95
 # draws for the estimate of Pareto k
 _FEWEST_DRAWS = 1000
 _MOST_DRAWS = 4000
-_MADE = 4.0  # draws made for each one kept, at most
+_LARGEST = 25  # draws for each one whose estimate is made again
 _ANNEALED = (20, 24)  # densities of annealing, and of another try
 _ENOUGH = 0.1  # effective sample that ends annealing
 # largest change of a width between both
@@ -154,6 +157,31 @@ def _gaussian(
     return (location, factor * sd), problem
 
 
+def _improved(
+    evaluate: Evaluate, location: Floats, factor: Floats, rng: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """The Gaussian with the largest evidence bound on a way of natural gradient steps."""
+    best = -np.inf
+    for _ in range(_NATURAL_STEPS + 1):
+        rotated = np.linalg.qr(rng.normal(size=factor.shape))[0]
+        noise = np.sqrt(len(factor)) * np.concatenate([rotated, -rotated])
+        logp, gradient = evaluate(location + noise @ factor.T)
+        bound = float(logp.mean() + np.linalg.slogdet(factor)[1])
+        if not bound > best:
+            break
+        best = bound
+        gaussian = location, factor
+        # averages of the log ratio's slopes and, by Stein's identity, of its Hessian
+        slopes = gradient @ factor + noise
+        bend = slopes.T @ noise / len(noise)
+        value, vector = linalg.eigh(0.5 * (bend + bend.T))
+        width = 1.0 / np.sqrt(1.0 - np.minimum(value, 1.0 - _MOST_WIDENED**-2))
+        root = (vector * width) @ vector.T
+        location = location + factor @ (root @ (root @ slopes.mean(axis=0)))
+        factor = factor @ root
+    return gaussian
+
+
 @dataclass(frozen=True, eq=False)
 class _Draws:
     """Draws of a Gaussian, w = location + factor @ noise, with log importance weights."""
@@ -197,6 +225,8 @@ def run_variational(
     ) as shown:
         counted = _counted(evaluate, shown)
         gaussian, problem = _gaussian(counted, start, method.max_iterations, rng)
+        if densities.fresh and not problem:
+            gaussian = _improved(_counted(densities.fresh, shown), *gaussian, rng)
     with phase(
         "fit: draws and Pareto k", unit="evaluations", enabled=progress
     ) as shown:
@@ -314,19 +344,28 @@ def _weighed_draws(
     number = max(requested, _FEWEST_DRAWS)
     while len(noise) < number:
         fresh = rng.normal(size=(number - len(noise), len(location)))
-        weight = densities.weights(location + fresh @ factor.T) + 0.5 * (fresh**2).sum(
-            axis=1
-        )
+        weight = _log_weights(densities, location + fresh @ factor.T, fresh)
         noise = np.concatenate([noise, fresh])
         log_weight = np.concatenate([log_weight, weight])
         _, k, ess = importance(log_weight)
         if ess < densities.fewest:  # draws will be annealed
             break
-        if not k <= _CLEAR_K and number < _MOST_DRAWS:
-            number = min(2 * number, _MOST_DRAWS)
+        most = max(_FEWEST_DRAWS, int(densities.made * requested))
+        if not k <= _CLEAR_K and number < min(most, _MOST_DRAWS):
+            number = min(2 * number, most, _MOST_DRAWS)
         elif not ess >= _CLEAR_ESS:
-            number = max(number, int(requested * min(_MADE, densities.effective / ess)))
+            number = max(number, min(most, int(requested * densities.effective / ess)))
     return _Draws(location, factor, noise, log_weight)
+
+
+def _log_weights(densities: Densities, points: Floats, noise: Floats) -> Floats:
+    """Log importance weights of a Gaussian's draws."""
+    log_gaussian = -0.5 * (noise**2).sum(axis=1)
+    log_density = densities.weights(points)
+    if densities.sharp:
+        largest = np.argsort(log_gaussian - log_density)[: len(points) // _LARGEST]
+        log_density[largest] = densities.sharp(points[largest])
+    return log_density - log_gaussian
 
 
 def _refined(draws: _Draws) -> tuple[Floats, Floats]:

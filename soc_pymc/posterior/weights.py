@@ -174,7 +174,7 @@ class SmoothWeights(ComponentWeights):
     ) -> NDArray[Any]:
         """Weights of items under some draws, (draws, n, R), interpolated where that pays.
 
-        That is in panels with the `least` number of scores, or with points that are solved for.
+        That is in panels with the `least` number of scores, whatever was scored before.
         """
         position = self._curves.position("mean", columns["score"])
         out = np.empty((len(position), len(draws), self.number), dtype=np.float32)
@@ -190,10 +190,11 @@ class SmoothWeights(ComponentWeights):
             of_label = ~to_solve & (labels == label)
             for k in np.unique(panel[of_label]).tolist():
                 items = np.flatnonzero(of_label & (panel == k))
+                # whether there is a table already must not matter
+                if len(np.unique(position[items])) < least:
+                    to_solve[items] = True
+                    continue
                 if (label, k) not in self._tables:
-                    if len(np.unique(position[items])) < least:
-                        to_solve[items] = True
-                        continue
                     self._tables[label, k] = self._table(label, k)
                 table = self._tables[label, k]
                 share = (position[items] - self._edges[k]) / (

@@ -65,6 +65,17 @@ def test_all_draws_of_mixtures_against_quadrature(example, name):
     assert_agrees_with_grid(name, fit, frame, scored)
 
 
+@pytest.mark.parametrize("name", thinned(ref.ON_A_GRID, ref.QUICK))
+def test_what_was_scored_before_does_not_matter(example, name):
+    """Posteriors of two items, bit by bit, before and after those of many."""
+    frame = ref.some_rows(example(name), 2)
+    fits = [ref.thinned_fit(example(name).fit, 20) for _ in range(2)]
+    ref.score_items(example(name), example(name).frame.head(300), fits[1], draws="all")
+    before, after = (ref.score_items(example(name), frame, fit, draws="all") for fit in fits)
+    for column in before:
+        np.testing.assert_array_equal(before[column], after[column])
+
+
 @pytest.mark.parametrize("log_cv2", [-27.0, -14.0, -1.0, 4.0, 9.0])
 def test_extreme_shapes_and_exposures(example, log_cv2):
     """Prior shapes from 1e-4 to 5e11, exposures from 0 to 1e9: SciPy's own quantiles."""
