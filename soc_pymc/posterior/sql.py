@@ -82,7 +82,8 @@ def posterior_expression(
     table = items.source
     nodes = _small_table(**described(curves)[1])
     _check_columns(table.columns, roles, _new_columns(curves, quantiles))
-    return _expression(curves, table, roles, quantiles, nodes, table.get_backend().name)
+    sheet = _sheet_of(curves, table, table.get_backend().name)
+    return _expression(curves, sheet, roles, quantiles, nodes)
 
 
 def posterior_sql(
@@ -186,9 +187,9 @@ def posterior_sql(
     source = ibis.table(kinds, name="soc_table")
     if prior is not None:
         nodes = ibis.table(dict(nodes.schema()) | {"fit": "string"}, name="soc_prior")
-    return text_of(
-        _expression(curves, source, roles, quantiles, nodes, dialect), tables, dialect
-    )
+    sheet = _sheet_of(curves, source, dialect)
+    scored = _expression(curves, sheet, roles, quantiles, nodes)
+    return text_of(scored, tables, dialect)
 
 
 # --- the expression ------------------------------------------------------------------------------
@@ -245,6 +246,16 @@ class _Sheet:
         self.rows = rows.limit(_ALL) if self.engine == "postgres" else rows
         return self
 
+    def on(self, rows: Any) -> "_Sheet":
+        """Other rows of these items."""
+        return _Sheet(rows, self.keys, self.engine)
+
+    def grouped(self, *names: str, **aggregates: Any) -> Any:
+        """Aggregates of the rows of each item, and of equal values of columns."""
+        by = [*self.keys, *(f"soc_{name}" for name in names)]
+        columns = {f"soc_{name}": value for name, value in aggregates.items()}
+        return self.rows.group_by(by).aggregate(**columns)
+
     def only(self, *names: str) -> Any:
         """The rows with the keys and these columns alone."""
         return self.rows.select(*self.keys, *(f"soc_{name}" for name in names))
@@ -284,13 +295,9 @@ class _Sheet:
 
     def _joined(self, aggregates: Sequence[Any]) -> list[Any]:
         """Aggregates of the rows of each item, as columns of these rows."""
-        names = [next(self._names) for _ in aggregates]
-        columns = {
-            f"soc_{name}": value for name, value in zip(names, aggregates, strict=True)
-        }
-        items = self.rows.group_by(self.keys).aggregate(**columns)
-        self.rows = self.rows.inner_join(items, self.keys)
-        return [self[name] for name in names]
+        named = {next(self._names): value for value in aggregates}
+        self.rows = self.rows.inner_join(self.grouped(**named), self.keys)
+        return [self[name] for name in named]
 
     def bin(self, cuts: NDArray[Any], value: Any) -> Any:
         name = self._named(value)
@@ -313,20 +320,22 @@ def _small_table(**columns: NDArray[Any]) -> Any:
     return ibis.memtable(pa.table(columns))
 
 
+def _sheet_of(curves: Curves, table: Any, engine: str) -> _Sheet:
+    """The user's table, whose items have score, outcome, size and group as keys."""
+    keys = [f"soc_{key}" for key in ("t", "y", "n", *["code"] * bool(curves.groups))]
+    return _Sheet(table, keys, engine)
+
+
 def _expression(
-    curves: Curves,
-    table: Any,
-    roles: Roles,
-    levels: Sequence[float],
-    nodes: Any,
-    engine: str,
+    curves: Curves, sheet: _Sheet, roles: Roles, levels: Sequence[float], nodes: Any
 ) -> Any:
     """The user's columns and the new ones, given a table of the prior's `nodes`."""
     import ibis
 
-    keys = [f"soc_{key}" for key in ("t", "y", "n", *["code"] * bool(curves.groups))]
-    rows = _with_keys(_Sheet(table, keys, engine), curves, roles)
-    items = _Sheet(rows.select(keys).distinct(), keys, engine)
+    table = sheet.rows
+    keys = sheet.keys
+    rows = _with_keys(sheet, curves, roles)
+    items = sheet.on(rows.select(keys).distinct())
     nodes = _with_averages(items, curves, nodes)
     if len(levels):
         _add_quantiles(items, nodes, curves, levels)
@@ -411,8 +420,6 @@ def _with_averages(xp: _Sheet, curves: Curves, nodes: Any) -> Any:
         "mean": mean,
         "variance": within + between,
         "flagged": theta.flagged.ifelse(1.0, 0.0),
-    }
-    items |= {
         "p_zero": theta.zero if meta["zero"] else xp.exact(0.0),
         "below": xp.exact(0.0),
     }
@@ -421,8 +428,7 @@ def _with_averages(xp: _Sheet, curves: Curves, nodes: Any) -> Any:
         (items["below"],) = xp.total(xp["weight"] * below)
     xp.add(**items)
     nodes = xp.only("weight", "a", "b")
-    averages = {f"soc_{k}": xp[k].max() for k in items}
-    xp.rows = xp.rows.group_by(xp.keys).aggregate(**averages)
+    xp.rows = xp.grouped(**{name: xp[name].max() for name in items})
     return nodes
 
 
@@ -444,22 +450,20 @@ def _add_quantiles(
     averages = ["mean", "variance", "p_zero"]
     state = [*averages, "flagged", "number", "at_zero", "goal", "unit", "q"]
     for _ in range(_MIXTURE_STEPS if meta["mixture"] else _STEPS):
-        pairs = _Sheet(nodes.inner_join(xp.only(*state), xp.keys), xp.keys, xp.engine)
+        pairs = xp.on(nodes.inner_join(xp.only(*state), xp.keys))
         law = family.law(pairs["a"], pairs["b"], pairs["q"], pairs)
         p, density = ((pairs["weight"] * values).sum() for values in law)
-        by = [*xp.keys, *(f"soc_{name}" for name in state)]
-        xp.rows = pairs.rows.group_by(by).aggregate(soc_p=p, soc_density=density)
-        gap, step = prior_table.newton(
-            xp["goal"], xp["p"], xp["density"], xp["unit"], xp
-        )
+        xp.rows = pairs.grouped(*state, p=p, density=density)
+        goal, p, density, unit = (xp[name] for name in ("goal", "p", "density", "unit"))
+        gap, step = prior_table.newton(goal, p, density, unit, xp)
         xp.add(gap=gap, q=xp.clip(xp["q"] + step, -family.end, family.end))
     close = xp["at_zero"] | (xp.high(xp["gap"], -xp["gap"]) < prior_table.CLOSE)
     theta = xp.where(close, family.theta(xp["q"], xp), ibis.null("float64"))
     theta = xp.where(xp["at_zero"], 0.0, theta)
     flagged = xp.where(close, xp["flagged"], 1.0)
     xp.add(theta=theta, flagged=flagged)
-    columns = {f"soc_{name}": xp[name].max() for name in (*averages, "flagged")}
+    columns = {name: xp[name].max() for name in (*averages, "flagged")}
     for k, level in enumerate(levels):
-        name = f"soc_{prior_table.quantile_name(level)}"
+        name = prior_table.quantile_name(level)
         columns[name] = xp["theta"].max(where=xp["number"] == k)
-    xp.rows = xp.rows.group_by(xp.keys).aggregate(**columns)
+    xp.rows = xp.grouped(**columns)
