@@ -8,7 +8,7 @@ backwards. `pymc_model` builds the same parameters as PyMC variables.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,7 +19,7 @@ from scipy import optimize, special
 from .._lib.arrays import Floats
 from .laplace import BlockLaplace, Laplace, half_normal_scale, scale_log_density
 from .levels import Levels
-from .terms import Curve, Design, Labels, LevelTerms, Output
+from .terms import Curve, Design, Labels, Output
 
 if TYPE_CHECKING:
     from .interpreter import ModelSpace
@@ -252,27 +252,27 @@ class Coefficients:
         design: Design,
         laplace: Laplace,
         outputs: Sequence[Output],
-        curve: Curve | None = None,
-        levels: Levels | None = None,
+        levels: LevelShares | None = None,
     ) -> "Coefficients":
         """Coefficients from the Laplace start; of a curve with levels that are integrated out."""
         names = tuple(block.name for block in design.blocks)
-        pairs = list(zip(design.blocks, laplace.blocks, strict=True))
-        scales = tuple(
-            SmoothingScale.of(
-                f"{block.name}_sd", block.scale, start.precision, start.mode_pull
-            )
-            for block, start in pairs
+        scales = []
+        terms = []
+        for k, (block, start) in enumerate(
+            zip(design.blocks, laplace.blocks, strict=True)
+        ):
+            name = f"{block.name}_sd"
+            fitted = start.precision, start.mode_pull
+            scales.append(SmoothingScale.of(name, block.scale, *fitted))
+            terms.append(PenalisedCoefficients(block.name, name, names[:k], start))
+        return Coefficients(
+            design=design,
+            laplace=laplace,
+            outputs=outputs,
+            scales=tuple(scales),
+            terms=tuple(terms),
+            line=LineCoefficients(design.name, design, laplace, names, levels),
         )
-        terms = tuple(
-            PenalisedCoefficients(block.name, scale.name, names[:k], start)
-            for k, ((block, start), scale) in enumerate(zip(pairs, scales, strict=True))
-        )
-        line = LineCoefficients(design.name, design, laplace, names)
-        if levels and curve and curve.levels:
-            shares = _level_shares(curve, curve.levels, laplace, levels)
-            line = replace(line, levels=shares)
-        return Coefficients(design, laplace, outputs, scales, terms, line)
 
     @property
     def level_scales(self) -> tuple[SmoothingScale, ...]:
@@ -346,7 +346,7 @@ type Space = Coordinates | ModelSpace
 class Coordinates:
     """The space of the parameters of a problem's own model."""
 
-    parts: tuple[Coefficients, ...]
+    parts: Sequence[Coefficients]
     labels: Labels
 
     @cached_property
@@ -483,10 +483,13 @@ def density_shape(q: Floats, log_density: Floats) -> Floats:
     return np.array([a, np.exp(log_b), e, np.exp(log_d)])
 
 
-def _level_shares(
-    curve: Curve, terms: LevelTerms, laplace: Laplace, levels: Levels
-) -> LevelShares:
-    """Shares of the line's variances that are due to the average of levels."""
+def level_shares(
+    curve: Curve, laplace: Laplace, levels: Levels | None
+) -> LevelShares | None:
+    """Shares of a line's variances that are due to the average of levels integrated out."""
+    terms = curve.levels
+    if levels is None or terms is None:
+        return None
     names = {f"{name}_sd" for name in terms.names}
     of_curve = [scale for scale in levels.scales if scale.name in names]
     scales = (SmoothingScale.of(s.name, s.prior, s.precision, s.pull) for s in of_curve)

@@ -17,7 +17,7 @@ from ..data.statistics import STATISTICS, Statistics
 from ..families import FAMILIES, family_of_kind
 from ..families.family import Family
 from ..families.priors import Prior
-from .coordinates import Coefficients, Coordinates, Parameters, Space
+from .coordinates import Coefficients, Coordinates, Parameters, Space, level_shares
 from .mixture_grid import Mixture, place_mixture
 from .pilot import Pilot, find_pilot
 from .rows import rows_of
@@ -130,10 +130,10 @@ def build(stats: Statistics, prior: Prior, *, full: bool = False) -> Problem:
     pilot = find_pilot(stats, family, prior, full)
     if prior.gridded:
         return _mixture_problem(stats, family, prior, pilot)
-    parts = tuple(
-        Coefficients.of(curve.design, laplace, curve.outputs, curve, pilot.levels)
-        for curve, laplace in zip(pilot.curves, pilot.laplaces, strict=True)
-    )
+    parts = []
+    for curve, laplace in zip(pilot.curves, pilot.laplaces, strict=True):
+        shares = level_shares(curve, laplace, pilot.levels)
+        parts.append(Coefficients.of(curve.design, laplace, curve.outputs, shares))
     mean = pilot.curves[0]
     score = mean.axis.inverse(mean.position)
     coordinates = Coordinates(parts, _labels(pilot, parts, score, ["level", "slope"]))
@@ -146,7 +146,7 @@ def _mixture_problem(
     """The problem of a mixture, or of a prior with a share of zeros."""
     mixture, laplace = place_mixture(stats, family, prior, pilot)
     design = mixture.designs[0]
-    parts = (Coefficients.of(design, laplace, mixture.outputs),)
+    parts = [Coefficients.of(design, laplace, mixture.outputs)]
     score = mixture.rows.score
     terms = range(design.line.shape[1])
     coordinates = Coordinates(parts, _labels(pilot, parts, score, terms))
@@ -157,7 +157,7 @@ def _mixture_problem(
 
 def _labels(
     pilot: Pilot,
-    parts: tuple[Coefficients, ...],
+    parts: Sequence[Coefficients],
     score: Floats,
     line: Sequence[str | int],
 ) -> Labels:
