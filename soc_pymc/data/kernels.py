@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
 from numba.extending import register_jitable
-from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .binning import Lookup
@@ -62,31 +61,14 @@ for _formula in (
     register_jitable(_formula)
 
 
-class _Layout(NamedTuple):
-    """Cells and sums of a table."""
-
-    cells: Ints  # grid, operand, bits and lowest number of each
-    powers: NDArray[np.uint64]  # of outcome, size and difference in each real sum
-    size_power: int
-    least: float  # smaller outcomes count as 0
-
-
-class _Rows(NamedTuple):
-    """Rows of a table, with an index of their keys."""
-
-    places: Ints  # keys and their rows, hashed
-    counts: Ints
-    real: Floats
-    used: int  # number of rows
-
-
 def add(number: Ints, items: Floats, sums: "GroupSum") -> None:
     """Add items to the rows of their keys."""
     cells = [
         (_GRIDS.index(cell.grid), _OPERANDS.index(cell.role), cell.bits, cell.low)
         for cell in sums.cells.values()
     ]
-    layout = _Layout(
+    # plain tuples, as Numba's cache cannot be read where a class in it has gone
+    layout = (
         np.array(cells, dtype=np.int64).reshape(-1, 4),
         np.array(sums.powers, dtype=np.uint64),
         sums.size_power,
@@ -98,7 +80,7 @@ def add(number: Ints, items: Floats, sums: "GroupSum") -> None:
             sums.index = np.full((4 * len(sums.real), 2), _EMPTY)
             _enter(sums.index, sums.counts, sums.used)
         strip = slice(start, start + _STRIP)
-        rows = _Rows(sums.index, sums.counts, sums.real, sums.used)
+        rows = sums.index, sums.counts, sums.real, sums.used
         sums.used = _add(number[strip], items[:, strip], layout, rows)
 
 
@@ -188,7 +170,8 @@ def in_order(
     part: Ints, items: Sequence[Floats], lookup: Lookup, bins: int
 ) -> tuple[Ints, Floats]:
     """Row numbers (part times bins plus bin) and the items, nearly sorted by these numbers."""
-    number = _number(items[0], part, lookup, bins)
+    grid, *finder = lookup
+    number = _number(items[0], part, (tuple(grid), *finder), bins)
     ordered = np.empty_like(number)
     sorted_items = np.empty((3, len(number)))
     _sort(number, tuple(items), bucket_shift(part, bins), ordered, sorted_items)
@@ -198,8 +181,7 @@ def in_order(
 @_compiled
 def _number(score, part, lookup, bins):  # type: ignore[no-untyped-def]
     """The part times bins plus the bin; short loops become vector instructions."""
-    grid, (low, high), lowest, below, most, edges = lookup
-    floor, steps = grid
+    (floor, steps), (low, high), lowest, below, most, edges = lookup
     number = np.empty(len(score), np.int64)
     for i in range(len(score)):
         clipped = min(max(score[i], low), high)

@@ -40,8 +40,6 @@ from .roles import CROSS, FOLDS, MARK, columns_of
 from .sources import batches, count_of, kind_of, opened, readable
 from .validation import check_total, check_types, scan
 
-Block = Mapping[str, NDArray[Any]]
-"""Columns of some items by role."""
 _BLOCK = 1_000_000  # items of a block
 _ROWS = 1 << 10  # initial rows of a table
 HEAD = 3  # columns before the real sums: the key, the number of items, the outcome as a whole
@@ -70,7 +68,7 @@ class Local:
         """Items, their weight and range of scores by cell; only needed columns are read."""
         roles = ("score", weight) if weight else ("score",)
 
-        def count(block: Block) -> Columns:
+        def count(block: Columns) -> Columns:
             if not all(
                 self.items.outcome.bounds[role].hold(block[role]) for role in roles
             ):
@@ -100,19 +98,19 @@ class Local:
         """Validate and sum blocks, in their order, so that sums do not depend on threads."""
         outcome = self.items.outcome
         lookup = make_lookup(edges)
-        layout = _Layout(bins=len(edges) + 1, folds=self._folds.number)
+        numbering = _Numbering(bins=len(edges) + 1, folds=self._folds.number)
         if self._n is None and kind_of(self.items.source) == "ibis":
             # another query on the user's connection would end a stream early, without an error
             with readable(self.items.source):
                 self._n = count_of(self.table)
         part = Pile(outcome.tables["part"].keys, outcome.sums("part"))
-        cells = _Cells(outcome, layout, most_joint)
+        cells = _Cells(outcome, numbering, most_joint)
 
-        def prepare(block: Block) -> tuple[float, Ints, Floats]:
+        def prepare(block: Columns) -> tuple[float, Ints, Floats]:
             columns = tuple(block[role] for role in outcome.bounds)
             if not outcome.validity.are_valid(*columns):
                 raise _NotValidError
-            ordered = in_order(self._parts(block), columns, lookup, layout.bins)
+            ordered = in_order(self._parts(block), columns, lookup, numbering.bins)
             return float(columns[1].sum()), *ordered
 
         n = 0
@@ -122,7 +120,7 @@ class Local:
             n = n + len(number)
             total = total + amount
             check_total(self.items, total)
-            part.add(layout.keyed(part_sums(outcome, number, items)))
+            part.add(numbering.keyed(part_sums(outcome, number, items)))
             cells.add(number, items)
         if not n or self._n not in (None, n):
             self._refuse()
@@ -134,7 +132,7 @@ class Local:
     ) -> Columns:
         """Scores in some cells that `least` items share, or that are `ends`, with their items."""
 
-        def count(block: Block) -> Columns:
+        def count(block: Columns) -> Columns:
             inside = np.isin(grid.cell(block["score"]), cells)
             scores = block["score"][inside] + 0.0  # no -0
             score, n = np.unique(scores, return_counts=True)
@@ -147,7 +145,7 @@ class Local:
         chosen = (counts["n"] >= least) | np.isin(counts["score"], ends)
         return {name: values[chosen] for name, values in counts.items()}
 
-    def _parts(self, block: Block) -> Ints:
+    def _parts(self, block: Columns) -> Ints:
         """Code of each item's group times the number of folds, plus its fold."""
         group = block.get("group", np.zeros(len(block["score"]), dtype=np.int64))
         if self._folds.by == "none":
@@ -161,7 +159,7 @@ class Local:
         self,
         title: str,
         roles: Iterable[str],
-        work: Callable[[Block], Result],
+        work: Callable[[Columns], Result],
     ) -> Iterator[Result]:
         """Results of work on blocks of about a million items, in order, made in threads."""
         chosen = self.items.roles.only(*roles)
@@ -209,7 +207,7 @@ class Local:
         raise ItemsError("the items changed while they were read: try again")
 
 
-class _Layout(NamedTuple):
+class _Numbering(NamedTuple):
     """Numbers of rows: the group's code times folds plus fold, that times bins plus bin."""
 
     bins: int
@@ -229,8 +227,10 @@ class _Layout(NamedTuple):
 class _Cells:
     """Sums by cell of each table, without joint cells if there are too many."""
 
-    def __init__(self, outcome: Outcome, layout: _Layout, most_joint: int) -> None:
-        self._layout = layout
+    def __init__(
+        self, outcome: Outcome, numbering: _Numbering, most_joint: int
+    ) -> None:
+        self._numbering = numbering
         self._most_joint = most_joint
         self._margins = {name: GroupSum(outcome, name) for name in outcome.margins}
         self._joint = GroupSum(outcome, "joint") if most_joint else None
@@ -239,7 +239,7 @@ class _Cells:
         """Add items, in one thread for each table."""
         tasks = [(sums, number) for sums in self._margins.values()]
         if self._joint:
-            joint_number = self._layout.without_folds(number)
+            joint_number = self._numbering.without_folds(number)
             if self._joint.has_keys(joint_number):
                 tasks.append((self._joint, joint_number))
             else:
@@ -251,10 +251,10 @@ class _Cells:
     def tables(self) -> Mapping[str, Columns]:
         """Columns of each table."""
         tables = {
-            name: self._layout.keyed(x.rows()) for name, x in self._margins.items()
+            name: self._numbering.keyed(x.rows()) for name, x in self._margins.items()
         }
         if self._joint:
-            together = self._layout._replace(folds=1)
+            together = self._numbering._replace(folds=1)
             tables["joint"] = together.keyed(self._joint.rows())
         return tables
 
