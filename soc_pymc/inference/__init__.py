@@ -1,1 +1,1 @@
-"""Inference from model to `Fit`: variational inference, NUTS and five steps."""
+"""Inference from model to `Fit`: variational inference and NUTS."""
