@@ -123,7 +123,8 @@ def _problems_of(
     y = outcome.observed
     x = outcome.size
     if pair.conflict and y in roles:
-        (count, *_), (size, missing, infinite) = _finite(table[y]), _finite(table[x])
+        count, *_ = _finite(table[y])
+        size, missing, infinite = _finite(table[x])
         conflict = pair.conflict(count, size) & ~(missing | infinite)
         yield _Problem(conflict, y, roles[y], pair.conflict_words.format(size=roles[x]))
 

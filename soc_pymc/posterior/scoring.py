@@ -137,7 +137,7 @@ def item_posteriors(
     batch = _BATCH_OF_FEW if draws == "auto" else _BATCH
     score = scorer(posterior, probs, draws)
     far = Extrapolation(curves)
-    scoring = _Scoring(items, names, score, batch, target, far)
+    scoring = _Scoring(items, names, score, batch, out=target, far=far)
     try:
         if is_folder(target):
             made_by = {
