@@ -51,9 +51,8 @@ _BATCH = 256
 # by a factor s costs the share 1 - sqrt(2 / s^2 - 1) s^2 of the effective sample, here a twentieth
 _CLEAR_K = 0.5
 _CLEAR_ESS = 0.95
-# draws for the estimate of Pareto k
+# least draws for the estimate of Pareto k; up to `Densities.made` times as many where it is unclear
 _FEWEST_DRAWS = 1000
-_MOST_DRAWS = 4000
 _LARGEST = 25  # draws for each one whose estimate is made again
 _ANNEALED = (20, 24)  # densities of annealing, and of another try
 _ENOUGH = 0.1  # effective sample that ends annealing
@@ -350,11 +349,12 @@ def _weighed_draws(
         _, k, ess = importance(log_weight)
         if ess < densities.fewest:  # draws will be annealed
             break
-        most = max(_FEWEST_DRAWS, int(densities.made * requested))
-        if not k <= _CLEAR_K and number < min(most, _MOST_DRAWS):
-            number = min(2 * number, most, _MOST_DRAWS)
+        most = int(densities.made * _FEWEST_DRAWS)
+        if not k <= _CLEAR_K and number < most:
+            number = min(2 * number, most)
         elif not ess >= _CLEAR_ESS:
-            number = max(number, min(most, int(requested * densities.effective / ess)))
+            made = min(densities.made, densities.effective / ess)
+            number = max(number, int(requested * made))
     return _Draws(location, factor, noise, log_weight)
 
 
