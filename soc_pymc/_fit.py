@@ -29,9 +29,11 @@ from .inference import fitting
 if TYPE_CHECKING:
     import pymc as pm
 
-_FEW = 0.01  # share of cells with a large Pareto k, beyond which leave-one-out is not trusted
+# share of cells with a large Pareto k, beyond which leave-one-out is not trusted
+_FEW = 0.01
 _NEAR = 2.0  # standard errors below the best
-_WORTH = 1.0  # nats that a term must be expected to gain, or it would not be preferred
+# nats that a term must be expected to gain, or it would not be preferred
+_WORTH = 1.0
 _NOT_OF_SHAPE = {"noise", "clusters"}  # what no shape of theta can mend
 _COLUMNS = ["prior", "elpd", "elpd_diff", "dse", "trust", "chosen", "reason"]
 
@@ -105,7 +107,8 @@ def fit(
         phase("fit: choosing the prior", enabled=progress) as bar,
         warnings.catch_warnings(),
     ):
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the table has the words
+        # the table has the words
+        warnings.simplefilter("ignore", ConvergenceWarning)
         chosen = _choose(stats, fit_prior, bar.note)
     if not chosen.status.converged:
         warn_user(chosen.status.reason, ConvergenceWarning)
@@ -189,7 +192,8 @@ def _compare(
     )
     if failed or any(isinstance(x.prior, family.mixture) for x in result.remedies):
         reason = f"without a mixture, {simple} is preferred"
-        number = 1 + list(fits).index(simple)  # the term in exposure if it pays
+        # the term in exposure if it pays
+        number = 1 + list(fits).index(simple)
         for code in list(mixtures)[:number]:
             add(mixtures.pop(code))
         table = _table(results)
@@ -219,9 +223,8 @@ def _table(results: Mapping[str, tuple[Any, str]]) -> pd.DataFrame:
     )
     table["trust"] = [trust for _, trust in results.values()]
     tied = table["elpd_diff"] >= -_NEAR * table["dse"]
-    chosen = (
-        table.index == tied.idxmax()
-    )  # the first, which is the plain prior if there is none
+    # the first, which is the plain prior if there is none
+    chosen = table.index == tied.idxmax()
     reason = pd.Series("more than 2 dse below the best", table.index)
     reason[tied] = "within 2 dse of the best, but less simple"
     reason[table["elpd_diff"].isna()] = "leave-one-out is not to be trusted"

@@ -41,19 +41,23 @@ from .posterior.predictive import posterior_of
 
 __all__ = ["cross_validate", "held_out", "leakage", "split_items"]
 
-_CHUNK = 100_000  # items whose predictive distribution is evaluated between reports of progress
+# items whose predictive distribution is evaluated between reports of progress
+_CHUNK = 100_000
 _EXPOSED = (
-    25.0  # exposure in the test part that says something of an item (the paper's)
+    # exposure in the test part that says something of an item (the paper's)
+    25.0
 )
 _KNOTS = 6  # knots of the spline, at weighted quantiles of the scores
-_RIDGE = 0.01  # precision of the spline's coefficients, so that they exist without events too
+# precision of the spline's coefficients, so that they exist without events too
+_RIDGE = 0.01
 # of Newton's method for regressions
 _MOST_STEPS = 100
 _DAMPING = 1e-9
 _LONGEST = 1.0
 _FARTHEST = 300.0  # positions that are as good as infinite
 _LEVEL = 0.05  # chance of a false alarm
-_TOLERANCE = 0.05  # share of out-of-fold gain that training on more items may bring
+# share of out-of-fold gain that training on more items may bring
+_TOLERANCE = 0.05
 _GAINS = (
     "log_likelihood",
     "gain",
@@ -301,7 +305,8 @@ def _gains(
         gain = likelihood[:, items] - likelihood[0, items]
         total = gain.sum(axis=1)
         lost = float(loss[items].sum()) or np.nan
-        residual = gain - np.outer(total / lost, loss[items])  # by the delta method
+        # by the delta method
+        residual = gain - np.outer(total / lost, loss[items])
         error_percent = 100 * _error_of_sum(residual) / lost
         numbers = likelihood[:, items].sum(axis=1), total, _error_of_sum(gain)
         rows.append([*numbers, 100 * total / lost, error_percent])
@@ -521,7 +526,8 @@ def leakage(
     return Result(result_table(table), data, (advice,), "leakage")
 
 
-Evidence = tuple[float, float, float]  # a value, its z, large where scores leak, and p
+# a value, its z, large where scores leak, and p
+Evidence = tuple[float, float, float]
 
 
 def _from_outcomes(data: Items | Statistics) -> Evidence:

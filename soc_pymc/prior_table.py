@@ -22,13 +22,16 @@ from numpy.typing import ArrayLike
 __all__ = ["load", "score"]
 
 FORMAT = "soc_pymc-prior-5"
-POLYNOMIALS = "weight", "first", "second"  # of a node: its weight and both curves
-MOST_APART = 0.5  # variance of the nodes' posterior means, relative to the mean of their variances
+# of a node: its weight and both curves
+POLYNOMIALS = "weight", "first", "second"
+# variance of the nodes' posterior means, relative to the mean of their variances
+MOST_APART = 0.5
 # mean square of the relative changes of a mixture's weights by their spread
 MOST_MOVED = 0.0018
 # smallest level of a quantile, and distance of the largest one from 1
 OUTER_LEVEL = 0.005
-CLOSE = 1e-3  # error of a quantile's last step but one, as a logit: the step squares it
+# error of a quantile's last step but one, as a logit: the step squares it
+CLOSE = 1e-3
 _ROUNDING = 1e-15  # relative size of a step that changes no digit
 # weight that does not move a quantile; log share that is 0
 _FAINT = 1e-13
@@ -45,8 +48,10 @@ Functions = Any
 Law = Callable[[Numbers, Numbers, Numbers, Functions], Pair]
 ARRAYS = SimpleNamespace(
     log=np.log, exp=np.exp, sqrt=np.sqrt, low=np.minimum, high=np.maximum, where=np.where,
-    clip=np.clip, exact=float, keep=lambda value: value,  # for values that are used often
-    total=lambda *values: [value.sum(axis=0) for value in values],  # over an item's nodes
+    # for values that are used often
+    clip=np.clip, exact=float, keep=lambda value: value,
+    # over an item's nodes
+    total=lambda *values: [value.sum(axis=0) for value in values],
     most=lambda value: value.max(axis=0), interp=np.interp,
     bin=lambda cuts, value: np.searchsorted(cuts, value, side="right"),
     take=lambda index, *columns: [column[index] for column in columns])  # fmt: skip
@@ -118,7 +123,8 @@ class Formulas(ABC):
     Places t are theta, its logarithm or its logit; `xp` has functions of arrays or of an engine.
     """
 
-    bounds: tuple[float, float] = (230.0, 230.0)  # of location and dispersion
+    # of location and dispersion
+    bounds: tuple[float, float] = (230.0, 230.0)
     end: float = 690.0  # of places
     positive: bool = True  # whether theta is
     no_size: float = 0.0  # size without information
@@ -497,7 +503,8 @@ def posterior_summaries(
     out = np.full((3 + len(probs) + table.meta["zero"], len(items.score)), np.nan)
     flagged = np.ones(len(items.score), dtype=bool)
     family = CONJUGATES[table.meta["family"]]
-    with np.errstate(all="ignore"):  # what cannot be computed is NaN, and flagged
+    # what cannot be computed is NaN, and flagged
+    with np.errstate(all="ignore"):
         for part, theta in posterior_nodes(table, items):
             out[:, part] = mixture_summaries(family, theta, probs)
             flagged[part] = theta.flagged
@@ -522,7 +529,8 @@ def posterior_nodes(
     columns = {
         name: np.concatenate([part[name] for part in parts]) for name in parts[0]
     }
-    begin = np.flatnonzero(columns["node"] == 0)  # of the nodes of a cell
+    # of the nodes of a cell
+    begin = np.flatnonzero(columns["node"] == 0)
     cell = cell + len(begin) // len(labels) * code
     number = np.diff(begin, append=len(columns["node"]))[cell]
     # a mixture's items of similar outcomes share the components that count
@@ -673,7 +681,8 @@ def mixture_summaries(
     out = [total_mean, np.sqrt(total), total]
     below = 0.0
     laws = laws or [family.law]
-    counts = (np.abs(weight) > _FAINT).any(axis=1)  # quantiles do not show the others
+    # quantiles do not show the others
+    counts = (np.abs(weight) > _FAINT).any(axis=1)
     weight = weight[counts]
     a = a[counts]
     b = b[counts]
@@ -701,7 +710,8 @@ def start(
     xp: Functions,
 ) -> tuple[Any, ...]:
     """Logits of levels, places near their quantiles, sds there, and masks of quantiles at 0."""
-    level, zero, below = levels  # P(theta = 0), and P(theta < 0) if it is not 0
+    # P(theta = 0), and P(theta < 0) if it is not 0
+    level, zero, below = levels
     nonzero = xp.high(1.0 - zero, 1e-290)
     under = nonzero * below
     share = xp.where(level < under, level, xp.high(level - zero, under)) / nonzero
@@ -743,8 +753,10 @@ def newton(
     """Distance of a distribution function from a level, as logits, and Newton's step to it."""
     p = xp.keep(xp.clip(p, 1e-300, 1.0 - 1e-16))
     gap = xp.keep(goal - xp.log(p / (1.0 - p)))
-    # where a distribution function has no digits left, no more is known than its width
-    spread = xp.where(p < 1.0 - 1e-9, p * (1.0 - p), 1e290)
+    # where a distribution function has no digits left, no more is known than its width; nodes with
+    # negative weights can take it below 0
+    has_digits = (p > 1e-300) & (p < 1.0 - 1e-9)
+    spread = xp.where(has_digits, p * (1.0 - p), 1e290)
     slope = xp.high(density / spread, 1e-3 / unit)
     most = (3.0 + xp.high(gap, -gap)) * unit
     return gap, xp.clip(gap / slope, -most, most)

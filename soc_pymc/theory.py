@@ -204,7 +204,8 @@ def poisson_bound(
             f"counts to {highest} have probability {f.sum():.12g} only: raise highest="
         )
 
-    def norm(h: Floats, power: int = 1) -> float:  # ||h^power||^(1 / power)
+    # ||h^power||^(1 / power)
+    def norm(h: Floats, power: int = 1) -> float:
         return float((h ** (2 * power) @ f) ** (0.5 / power))
 
     steps = np.arange(order, dtype=float)[:, None]

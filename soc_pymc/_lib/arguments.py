@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from .errors import FitError, SocError
 
 _LONGEST = 60  # characters of a value that an error shows
-MOST_DRAWS = 10_000_000  # draws, iterations or sums in one call; more exceed any memory
+# draws, iterations or sums in one call; more exceed any memory
+MOST_DRAWS = 10_000_000
 
 Refusal = type[SocError]
 Rule = Callable[..., Any]

@@ -11,7 +11,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-_BLOCK = 1 << 13  # numbers of a block: its intermediate results fit in the cache
+# numbers of a block: its intermediate results fit in the cache
+_BLOCK = 1 << 13
 
 
 def middle_shares(n: Floats | Ints) -> Floats:

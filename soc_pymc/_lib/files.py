@@ -52,7 +52,8 @@ def _open_alone(path: Path) -> int:
     """Open an empty file for this process alone; wait while another process writes it."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        with suppress(ImportError, OSError):  # systems and folders without locks
+        # systems and folders without locks
+        with suppress(ImportError, OSError):
             import fcntl
 
             fcntl.flock(handle, fcntl.LOCK_EX)

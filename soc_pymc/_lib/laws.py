@@ -5,7 +5,8 @@ from scipy import special
 
 from .arrays import Floats
 
-_NO_SKEW = 1.6e-5  # skewness up to which Pearson's law is the Normal, as in SciPy
+# skewness up to which Pearson's law is the Normal, as in SciPy
+_NO_SKEW = 1.6e-5
 
 
 def pearson3_cdf(z: Floats | float, skew: Floats | float) -> Floats:

@@ -17,9 +17,8 @@ _EQUAL = 1e-9  # log weights that range less are equal
 _PRIOR_DRAWS = 10
 _PRIOR_K = 0.5
 _PRIOR_SCALE = 3.0
-_LEAST_WEIGHT = (
-    10.0 * np.finfo(float).eps
-)  # of a scale that the posterior mean is taken over
+# of a scale that the posterior mean is taken over
+_LEAST_WEIGHT = 10.0 * np.finfo(float).eps
 _AT_ONCE = 500_000  # numbers in one array of sets x scales x tail
 
 
@@ -47,9 +46,8 @@ def smoothed(log_ratio: Floats) -> tuple[Floats, Floats]:
 
 def _tails(log_weight: Floats, number: int) -> tuple[Ints, Floats, Floats]:
     """Rows of the largest weights, (number, n), their smoothed logarithms, and k; NaN if none."""
-    first = (
-        len(log_weight) - number - 1
-    )  # the cutoff is the largest weight below the tail
+    # the cutoff is the largest weight below the tail
+    first = len(log_weight) - number - 1
     row = np.argpartition(log_weight, first, axis=0)
     cutoff = np.exp(np.take_along_axis(log_weight, row[[first]], axis=0))[0]
     order = np.argsort(np.take_along_axis(log_weight, row[first + 1 :], axis=0), axis=0)
@@ -69,9 +67,8 @@ def _fitted(excess: Floats) -> tuple[Floats, Floats]:
     quartile = excess[:, int(number / 4 + 0.5) - 1]
     largest = excess[:, -1]
     grid = 1.0 - np.sqrt(scales / (np.arange(scales) + 0.5))
-    inverse = (
-        grid / (_PRIOR_SCALE * quartile[:, None]) + 1.0 / largest[:, None]
-    )  # -k over scale
+    # -k over scale
+    inverse = grid / (_PRIOR_SCALE * quartile[:, None]) + 1.0 / largest[:, None]
     shape = np.log1p(-inverse[:, :, None] * excess[:, None]).mean(axis=2)
     weight = special.softmax(number * (np.log(-inverse / shape) - shape - 1.0), axis=1)
     weight[weight < _LEAST_WEIGHT] = 0.0

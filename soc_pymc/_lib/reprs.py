@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 Rows = list[tuple[str, str]]
 
 _SHOWN = 5  # labels of groups
-_COLOURS = {"ok": "#1b7837", "warn": "#b35806", "fail": "#b2182b"}  # by verdict
+# by verdict
+_COLOURS = {"ok": "#1b7837", "warn": "#b35806", "fail": "#b2182b"}
 
 
 def visible(text: object) -> str:

@@ -27,7 +27,8 @@ def threads() -> int:
     """Number of threads that work at once: `SOC_PYMC_THREADS`, or all usable processors."""
     text = os.environ.get(VARIABLE, "").strip()
     if not text:
-        affinity = getattr(os, "sched_getaffinity", None)  # not on every system
+        # not on every system
+        affinity = getattr(os, "sched_getaffinity", None)
         return len(affinity(0)) if affinity else os.cpu_count() or 1
     if text.isascii() and text.isdigit() and 1 <= int(text) <= 1024:
         return int(text)
@@ -76,7 +77,8 @@ def ordered_map[Block, Result](
 
 
 _lock = threading.Lock()
-_limited: set[object] = set()  # calls, of all threads, that run with one thread of BLAS
+# calls, of all threads, that run with one thread of BLAS
+_limited: set[object] = set()
 _before: list[
     int
 ] = []  # threads of the libraries of BLAS without a limit, while there is one
@@ -133,7 +135,8 @@ def one_blas_thread[**P, R](function: Callable[P, R]) -> Callable[P, R]:
             try:
                 _limit(token, False)
             finally:
-                _limit(token, False)  # where Ctrl-C came within the first
+                # where Ctrl-C came within the first
+                _limit(token, False)
 
     return call
 

@@ -104,7 +104,8 @@ class PenalisedCoefficients:
 
     name: str
     scale: str  # name of tau
-    earlier: tuple[str, ...]  # names of the coefficients that couple with these
+    # names of the coefficients that couple with these
+    earlier: tuple[str, ...]
     laplace: BlockLaplace
 
     @property
@@ -118,7 +119,8 @@ class PenalisedCoefficients:
         log_tau = before[self.scale][:, None]
         tau = np.exp(log_tau)
         shrinkage = 1.0 / (1.0 + laplace.precision * tau**2)
-        log_sd = log_tau + 0.5 * np.log(shrinkage)  # finite where 1 / tau^2 overflows
+        # finite where 1 / tau^2 overflows
+        log_sd = log_tau + 0.5 * np.log(shrinkage)
         sd = np.exp(log_sd)
         pull = laplace.pull
         if self.earlier:
@@ -331,7 +333,8 @@ class Point(NamedTuple):
     """All parameters at coordinates (draws, dim)."""
 
     coefficients: list[Floats]  # of each design, rotated, (draws, k)
-    log_scales: Floats  # of levels that are integrated out, (draws, scales)
+    # of levels that are integrated out, (draws, scales)
+    log_scales: Floats
     log_density: Floats  # (draws,): log prior plus log Jacobian
     # from a function's slopes in the coefficients, and in the logarithms of levels' scales, to the
     # gradient (draws, dim) of that function plus `log_density`
@@ -394,7 +397,8 @@ class Coordinates:
         values: Parameters = {}
         moves = []
         start = 0
-        with np.errstate(all="ignore"):  # far draws get a density that is not finite
+        # far draws get a density that is not finite
+        with np.errstate(all="ignore"):
             for step in self.steps:
                 move = step.at(coordinates[:, start : start + step.size], values)
                 values[step.name] = move.value
@@ -459,7 +463,8 @@ def density_shape(q: Floats, log_density: Floats) -> Floats:
     """Constants of `SmoothingScale` that make v normal under a log density of q at equal steps."""
     mass = np.cumsum(np.exp(log_density - log_density.max()))
     share = (mass - 0.5 * np.diff(mass, prepend=0.0)) / mass[-1]
-    v = np.linspace(-4.0, 4.0, 33)  # tails matter for importance weights
+    # tails matter for importance weights
+    v = np.linspace(-4.0, 4.0, 33)
     target = np.interp(special.ndtr(v), share, q)
     weight = np.exp(-(v**2) / 16.0)
 

@@ -12,8 +12,10 @@ from ..families.rows import Tensor
 from .terms import Design, State
 
 ROOT2 = float(np.sqrt(2.0))
-_RIDGE = 1e-12  # relative to the diagonal of the information, which is singular with equal columns
-_LEAST = 0.2  # smallest observed information, as a share of the lower bound of the expected one
+# relative to the diagonal of the information, which is singular with equal columns
+_RIDGE = 1e-12
+# smallest observed information, as a share of the lower bound of the expected one
+_LEAST = 0.2
 _POSITIONS = np.linspace(-5.0, 5.0, 401)
 _MOST_TERMS = 500  # coefficients whose scale is evaluated at once
 
@@ -42,7 +44,8 @@ class Laplace:
     """
 
     blocks: tuple[BlockLaplace, ...]
-    turn: Floats  # matrix from z and the line's coefficients to all coefficients
+    # matrix from z and the line's coefficients to all coefficients
+    turn: Floats
     line_centre: Floats
     line_shift: Floats
     line_root: Floats

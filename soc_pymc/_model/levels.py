@@ -36,10 +36,12 @@ class LevelRows:
 
     terms: tuple[LevelTerms, LevelTerms]
     level: Ints  # (rows,): code of each row's level
-    shared: Floats  # (2 rows, P), those of the location before those of the dispersion
+    # (2 rows, P), those of the location before those of the dispersion
+    shared: Floats
     by_level: sparse.csr_array  # (2 rows, G K)
     number: int  # of levels
-    kind: Ints  # (K,): number of the scale of each of a level's coefficients
+    # (K,): number of the scale of each of a level's coefficients
+    kind: Ints
     scales: Floats  # of the half-normal priors of all scales
 
     @staticmethod
@@ -51,7 +53,8 @@ class LevelRows:
         shared = linalg.block_diag(*(curve.design.matrix for curve in curves))
         functions = linalg.block_diag(mean.design, variance.design)
         deviations = by_level(functions, np.tile(level, 2), number)
-        deviations.eliminate_zeros()  # a row of one curve has no coefficients of the other
+        # a row of one curve has no coefficients of the other
+        deviations.eliminate_zeros()
         kind = np.concatenate([mean.kind, variance.kind + len(mean.names)])
         scales = np.concatenate([mean.scales, variance.scales])
         return LevelRows(
@@ -86,7 +89,8 @@ class LevelScale:
     name: str
     prior: float  # scale of its half-normal prior
     tau: float  # at the posterior mean of its position
-    precision: Floats  # of the independent coefficients N(0, tau^2) of all levels
+    # of the independent coefficients N(0, tau^2) of all levels
+    precision: Floats
     pull: Floats  # precision times the data's centre
 
 
@@ -139,7 +143,8 @@ class LevelTarget(CurveTarget):
     # of both curves (2, rows), for average slopes; None at first
     sds: Floats | None = None
     _factor: float = field(default=1.0, init=False)  # on steps
-    _last: float = field(default=np.inf, init=False)  # squared length of the last step
+    # squared length of the last step
+    _last: float = field(default=np.inf, init=False)
 
     def curves(self, coefficients: Sequence[Floats]) -> Floats:
         """Both curves (2, rows) at coefficients, with those of levels (G, K)."""

@@ -14,9 +14,12 @@ from ..families.mixtures import Components, WeightForms, solved
 from ..families.rows import Columns
 
 _FORMS = 6  # of `MixtureCells.arrays`, those of the forms
-_STEP = 1e-2  # of differences of slopes, which are rounded to single precision
-_SPLIT = 1e-3  # nats: a cell of several values becomes two points if the difference is larger
-BEYOND = 2.0  # sd of the curves beyond what the components can represent
+# of differences of slopes, which are rounded to single precision
+_STEP = 1e-2
+# nats: a cell of several values becomes two points if the difference is larger
+_SPLIT = 1e-3
+# sd of the curves beyond what the components can represent
+BEYOND = 2.0
 WITHIN_BOUNDS = "within_bounds"  # name of the log density of these
 # for a draw far from the data, single precision may underflow
 _LEAST_DENSITY = np.float32(1e-37)
@@ -173,7 +176,8 @@ class MixtureCells:
             unit_pulls = np.zeros(
                 (len(weights.weight), components, components)
             ) + np.eye(components)
-            along = weights.slopes(unit_pulls)  # derivatives of the log weights
+            # derivatives of the log weights
+            along = weights.slopes(unit_pulls)
             along[:, :2] *= bend[part]
             weight = weights.weight[..., 0]
             along -= along @ weights.weight

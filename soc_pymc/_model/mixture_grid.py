@@ -34,7 +34,8 @@ _FEWEST_BINS = 40
 # share of the items below which a row may be so much wider
 _FEW_ITEMS = 1e-3
 _LOOSER = 4.0
-_CENTRE = 4.0  # functions of z are cubic splines for |z| below this, and linear beyond
+# functions of z are cubic splines for |z| below this, and linear beyond
+_CENTRE = 4.0
 _CENTRE_SD = 2.0  # their knots follow a Normal of this sd
 # prior of the path from the Normal (0) to the Gamma (1)
 _PATH = 1.0
@@ -80,7 +81,8 @@ class MergedRows:
     position: Floats  # this position
     base: Frame  # at the rows
     start: Floats  # (merged rows, 2): both curves of the Laplace start
-    spread: Floats  # variance of the items' own locations around the row's
+    # variance of the items' own locations around the row's
+    spread: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +91,8 @@ class Mixture(Target):
 
     placement: Placement
     rows: MergedRows
-    functions: Floats  # (R, F): of z; the first column is 0 where the path replaces it
+    # (R, F): of z; the first column is 0 where the path replaces it
+    functions: Floats
     # with 2 + F rows per merged row, predictors fastest: both curves, then coefficients of the
     # F further functions of the log weights
     designs: tuple[Design]

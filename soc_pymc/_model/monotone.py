@@ -11,10 +11,13 @@ from scipy.optimize import nnls
 
 from .._lib.arrays import Floats
 
-_ROUNDING = 1e-14  # a derivative this little below 0, relative to the steepest secant, is rounding
-_CLOSE = 1e-10  # the search ends when the derivative is at most this far below 0
+# a derivative this little below 0, relative to the steepest secant, is rounding
+_ROUNDING = 1e-14
+# the search ends when the derivative is at most this far below 0
+_CLOSE = 1e-10
 _ROUNDS = 50  # a handful suffice; a straight line removes the rest
-_RIDGE = 1e-6  # ridge, as a share of the largest variance, so that the metric exists
+# ridge, as a share of the largest variance, so that the metric exists
+_RIDGE = 1e-6
 _FEW = 5  # draws per knot below which correlations are halved
 
 
@@ -55,7 +58,8 @@ class _Derivative:
 
     def __init__(self, knots: Floats) -> None:
         k = len(knots)
-        rise = np.tri(k, k - 1, -1) * np.diff(knots)  # values from secants
+        # values from secants
+        rise = np.tri(k, k - 1, -1) * np.diff(knots)
         spline = None if k == 2 else CubicSpline(knots, rise, bc_type="natural")
         self.knots = knots
         # slopes at the knots from secants, (k, k - 1)

@@ -21,8 +21,10 @@ from .terms import Curve, CurveInputs, State, curve_slopes, make_curve
 
 # levels from which they are integrated out; fewer are parameters like others
 _FEWEST_LEVELS = 8
-_FEWEST_BINS = 100  # minimum of merged bins where there are hardly any events
-_MOST_EFFECTS = 40  # most bins of a mixture, whose rows merge about as many
+# minimum of merged bins where there are hardly any events
+_FEWEST_BINS = 100
+# most bins of a mixture, whose rows merge about as many
+_MOST_EFFECTS = 40
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,10 +34,12 @@ class Problem:
     family: Family
     pilot: Pilot
     coordinates: Coordinates
-    totals: Floats  # values of the observed variable, by row of the likelihood
+    # values of the observed variable, by row of the likelihood
+    totals: Floats
     score: Floats  # at the centre of each of these rows
     mixture: Mixture | None = None
-    extended: "pm.Model | None" = None  # the model in PyMC with terms that a user added
+    # the model in PyMC with terms that a user added
+    extended: "pm.Model | None" = None
 
     @property
     def observed(self) -> str:

@@ -34,10 +34,12 @@ class Keys:
     """Numbers of rows by group, place along the scores and class of sizes, in this order."""
 
     grouped: bool
-    size_cell: str  # column of cells with an item's size; empty without classes
+    # column of cells with an item's size; empty without classes
+    size_cell: str
     # place of every bin of the statistics; a place may have several bins
     place_of: Ints
-    atom_cells: Ints  # of sizes that many items share, each a class of its own
+    # of sizes that many items share, each a class of its own
+    atom_cells: Ints
 
     def places(self, table: Columns) -> Ints:
         """Group and place of each line of a table as one number."""
@@ -74,7 +76,8 @@ class Rows:
     place: Ints  # number of its bins along the scores
     bin: Ints  # the first of these
     size: Ints  # its class of sizes
-    size_atom: Ints  # its atom of size: the k-th from 1, and 0 for other rows
+    # its atom of size: the k-th from 1, and 0 for other rows
+    size_atom: Ints
     atom: Ints  # its atom: the k-th from 1, and 0 for other rows
     atoms: Floats  # scores of the atoms
     n: Floats  # items of each row
@@ -84,7 +87,8 @@ class Rows:
     # share of all items, without atoms, below the middle of the row's bins
     rank: Floats
     rank_width: Floats  # and within them
-    log_size: Floats  # mean log exposure (log noise sd) of its items; 0 without classes
+    # mean log exposure (log noise sd) of its items; 0 without classes
+    log_size: Floats
     size_atoms: Floats  # exposures (noise sds) that many items share
 
     @property

@@ -22,7 +22,8 @@ class Axis:
     # of `SCALES`, or "rank": u is the fraction of items with a smaller score
     scale: str
     score: tuple[float, ...] = ()  # only for "rank": increasing scores
-    fraction: tuple[float, ...] = ()  # and their fractions, linear between the scores
+    # and their fractions, linear between the scores
+    fraction: tuple[float, ...] = ()
 
     @property
     def local(self) -> Scale:
@@ -93,7 +94,8 @@ class Basis:
 
     knots: Floats  # (k,): on the axis
     centre: float  # position of the line's level
-    line: Floats  # (k, 2): values at the knots of 1 and u - centre; (k, 1) for one knot
+    # (k, 2): values at the knots of 1 and u - centre; (k, 1) for one knot
+    line: Floats
     # (k, k - 2): values at the knots of the wiggly functions. With coefficients N(0, 1) the curve's
     # departure from a line has variance 1 averaged over the bins' items, and the prior density
     # falls with the curve's roughness
@@ -135,7 +137,8 @@ def make_basis(position: ArrayLike, weight: ArrayLike, number: int) -> Basis:
     line = ones[:, None] if len(knots) == 1 else np.column_stack([ones, knots - centre])
     if len(knots) < 3:
         return Basis(knots, centre, line, np.zeros((len(knots), 0)))
-    scale = (knots[-1] - knots[0]) ** 3  # makes the eigenvalues free of the axis's unit
+    # makes the eigenvalues free of the axis's unit
+    scale = (knots[-1] - knots[0]) ** 3
     value, vector = np.linalg.eigh(roughness(knots) * scale)
     wiggle = vector[:, 2:] / np.sqrt(value[2:])
     at_bins = spline_matrix(u, knots) @ wiggle

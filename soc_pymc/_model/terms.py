@@ -28,11 +28,13 @@ from .splines import Axis, Basis, make_basis, spline_matrix
 CURVES = ("mean", "variance")
 type Labels = Mapping[str, Sequence[str | int] | NDArray[Any]]
 """Labels by dim."""
-_UNITS = (LOG.name, LOGIT.name)  # a slope is per unit on these scales, per sd on others
+# a slope is per unit on these scales, per sd on others
+_UNITS = (LOG.name, LOGIT.name)
 # draws of both curves of levels that are integrated out, at the peak
 _DRAWS = 1000
 _COPIES = 8
-_GROUP_WIGGLES = 5  # number of the smoothest shared functions in which groups deviate
+# number of the smoothest shared functions in which groups deviate
+_GROUP_WIGGLES = 5
 _ATOM_SCALE = 1.0  # prior scale of atoms' shifts
 _BIN_SCALE = 0.2  # prior scale of bins' effects
 _GROUP_SCALES = {"level": 0.5, "slope": 0.25, "wiggle": 0.25}
@@ -45,7 +47,8 @@ class Block:
     name: str
     design: Floats  # values of its functions at the rows, (rows, k)
     scale: float  # of the half-normal prior of tau
-    target: str  # key of the points (`Curve.points`) where its functions have further values
+    # key of the points (`Curve.points`) where its functions have further values
+    target: str
     values: Floats  # (size of the target, k)
     dim: str  # of the coefficients
 
@@ -118,7 +121,8 @@ class LevelTerms:
 
     grouping: Grouping
     names: tuple[str, ...]  # of the kinds
-    scales: tuple[float, ...]  # of the half-normal priors of the kinds' scales
+    # of the half-normal priors of the kinds' scales
+    scales: tuple[float, ...]
     kind: Ints  # (K,): of each function
     values: Floats  # at the knots, (knots, K)
     design: Floats  # at the rows, (rows, K)
@@ -137,7 +141,8 @@ class Curve:
     # by target: "curve" (the shared curve at its knots), the name of a grouping (its levels' curves
     # at the knots), "exposure" (at the knots of log exposure), "exposure_atom", "atom" or "bin"
     points: Mapping[str, Points]
-    levels: LevelTerms | None = None  # of the grouping that is integrated out
+    # of the grouping that is integrated out
+    levels: LevelTerms | None = None
 
     @cached_property
     def outputs(self) -> list["Output"]:
@@ -236,7 +241,8 @@ class CurveInputs(NamedTuple):
     stats: Statistics
     rows: Rows
     groupings: Sequence[Grouping]
-    integrated: Grouping | None  # the one whose levels are integrated out
+    # the one whose levels are integrated out
+    integrated: Grouping | None
     # default priors of both curves on a scale of scores at a centre
     weak: Callable[[str, float], tuple[Weak, Weak]]
 
@@ -251,7 +257,8 @@ def make_curve(name: str, inputs: CurveInputs) -> Curve:
     axis = axis_of(spline, inputs.stats, rows.items)
     position, _ = positions(axis, rows)
     basis = make_basis(position, rows.outside_atoms, spline.knots)
-    inside = position[rows.outside_atoms > 0]  # far outside, the line would be a guess
+    # far outside, the line would be a guess
+    inside = position[rows.outside_atoms > 0]
     nearest = np.clip(position, inside.min(), inside.max())
     position = np.where(rows.atom > 0, nearest, position)
     weak_priors = inputs.weak(axis.scale, basis.centre)

@@ -101,7 +101,8 @@ def report(
     columns = list(dict.fromkeys([*items.roles.columns, *by]))
     posterior_roles(fit.curves, items)
     open_table(items.source, columns)
-    stats = statistics_of(fit.curves, items, progress)  # which validates all items
+    # which validates all items
+    stats = statistics_of(fit.curves, items, progress)
     overview = read_overview(
         fit, items, columns, threshold, seed, stats.n_items, progress
     )
@@ -119,7 +120,8 @@ def report(
             seed,
             _REPLICATED,
             progress,
-            all_items=items,  # clusters of a sample may have one item each
+            # clusters of a sample may have one item each
+            all_items=items,
             made_fit=made_fit,
         )
         check = checks.result()

@@ -25,7 +25,8 @@ BY_MEAN = "mean"
 BY_LOW_QUANTILE = "low quantile"
 BY_LOSS = "loss"
 _SAMPLE = 20_000
-_SAMPLE_MIXTURE = 10_000  # predictive distributions of mixtures cost more
+# predictive distributions of mixtures cost more
+_SAMPLE_MIXTURE = 10_000
 # items of each list, which all draws rank again: more where the loss only bounds their value
 _LISTS = {BY_MEAN: 200, BY_LOW_QUANTILE: 200, BY_LOSS: 500}
 # the sample, and columns of keys and rows
@@ -40,7 +41,8 @@ _PROBS = (0.1, 0.5)  # quantiles of theta of every item
 class Subset:
     """Some of the items."""
 
-    items: Items  # an Arrow table with the columns of the roles and those to slice on
+    # an Arrow table with the columns of the roles and those to slice on
+    items: Items
     columns: Columns
     names: Sequence[
         Any

@@ -38,7 +38,8 @@ from .overview import Overview, Subset
 
 _LEVELS = 20  # in the picture of a column of groups
 _PACKAGES = ("pymc", "arviz", "numpy", "scipy", "pandas", "xarray", "duckdb")
-_SHARES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)  # quantiles of the scores
+# quantiles of the scores
+_SHARES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 _LISTED = 10  # items of a list
 _MOST = 200  # rows of a result
 _QUANTILES = (0.05, 0.1, 0.95)

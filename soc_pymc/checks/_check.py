@@ -59,12 +59,14 @@ _WRONG = 0.1
 _NARROW = 0.5  # how much too narrow bands of curves may be
 _ESS_FRACTION = 0.1
 _ITEMS = (
-    50_000  # most items replicated, a random subset: the tests are powerful by then
+    # most items replicated, a random subset: the tests are powerful by then
+    50_000
 )
 _CHUNK = 2_000
 _REPLICATES = 100  # or a few more: as many of each draw
 _MIDDLE = 20  # draws whose median is the middle of summaries
-_OUTER = 20  # with fewer replicates than this beyond the observed value, their tail is fitted
+# with fewer replicates than this beyond the observed value, their tail is fitted
+_OUTER = 20
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -362,7 +364,8 @@ class Checks:
         data = self.all_items or self.data
         if not (self.fit.widened or clustered(data)):
             return []
-        from ..inference.clusters import cluster_factor  # which loads PyMC
+        # which loads PyMC
+        from ..inference.clusters import cluster_factor
 
         if not (self.fit.widened or isinstance(data, Statistics)):
             data = totals_without_folds(data, progress=False)

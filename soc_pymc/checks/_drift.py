@@ -46,7 +46,8 @@ PARTS = (
 )  # of the first curve level and slope, of the second level
 HORIZON = 60  # days over which false alarms are bounded
 FALSE_ALARMS = (
-    0.05  # largest probability of any in so many days without a change beyond the walk
+    # largest probability of any in so many days without a change beyond the walk
+    0.05
 )
 _STEP = 1e-3  # step of differences of gradients
 _DRAWS = 100  # draws of a day's curves for its PIT

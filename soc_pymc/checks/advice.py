@@ -30,9 +30,12 @@ from .pit import NUMBER, is_cut, level_codes
 # differences of ECDFs that matter to few uses, of that many items
 _SMALL = 0.01
 _MANY = 100_000
-_MATTERS = 1.1  # factor of the bands' width from which clusters are named
-_PARTS = 20  # parts of the scores and of the sizes, each with its own shifts
-_NEARLY = 0.8  # share of the larger gain from which the simpler remedy is preferred
+# factor of the bands' width from which clusters are named
+_MATTERS = 1.1
+# parts of the scores and of the sizes, each with its own shifts
+_PARTS = 20
+# share of the larger gain from which the simpler remedy is preferred
+_NEARLY = 0.8
 _FEWEST = 5  # items of a level, on average
 _MOST_GROUPS = 50  # levels; items of more levels count as clustered
 _SUMMARIZED = "on soc.summarize(items, joint=True)"
@@ -41,8 +44,10 @@ _ROWS = 20_000  # most rows examined, a random subset
 _SIZES = 0.02 * 1.5 ** np.arange(
     14
 )  # sizes of shifts, in sds of theta and of the second curve
-_DRAWS = 8  # draws of a fit on a grid, where average curves do not give the density
-_PLACES = (-2.0, -1.0, 0.0, 1.0, 2.0)  # places of components, in sds of theta
+# draws of a fit on a grid, where average curves do not give the density
+_DRAWS = 8
+# places of components, in sds of theta
+_PLACES = (-2.0, -1.0, 0.0, 1.0, 2.0)
 _SPREADS = (
     -3.0,
     -1.0,

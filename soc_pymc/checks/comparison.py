@@ -47,13 +47,15 @@ _FEWEST_DRAWS = 100
 _SMOOTHED = 2_000
 _LEAST_SMOOTHED = 100
 _SWAY = (
-    0.01  # variance of log densities over draws, below which smoothing changes nothing
+    # variance of log densities over draws, below which smoothing changes nothing
+    0.01
 )
 # weights of mixtures: nats of an item that no step gains, most steps, and shares of one
 _CLOSE = 1e-9
 _STEPS = 100
 _HALVINGS = 30
-_SAME = 1e-6  # relative difference of totals of the same items in bins and in cells
+# relative difference of totals of the same items in bins and in cells
+_SAME = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +90,8 @@ class LeftOut:
 
     def record(self) -> Any:
         """ArviZ's record, by item; k only of those whose weights are smoothed."""
-        from arviz_stats.utils import ELPDDataLOO  # which takes long to import
+        # which takes long to import
+        from arviz_stats.utils import ELPDDataLOO
 
         return ELPDDataLOO(
             elpd=self.elpd,

@@ -18,7 +18,8 @@ from .._lib.reprs import html_table, number, visible
 from ..families.priors import Prior
 
 PROB = 0.9  # of intervals, where the user names none
-SIDES = float(special.ndtri((1 + PROB) / 2))  # sds to either end of such an interval
+# sds to either end of such an interval
+SIDES = float(special.ndtri((1 + PROB) / 2))
 ALL = "all items"
 OK, WARN, FAIL = VERDICTS = "ok", "warn", "fail"
 # p-values: after correction for many tests, and each by itself

@@ -36,7 +36,8 @@ ITEMS_OR_STATISTICS = A(
 class Observations:
     """Rows that stand for one item each, or for several."""
 
-    columns: Columns  # as posteriors read them; of cells also the outcomes' ends, low and high
+    # as posteriors read them; of cells also the outcomes' ends, low and high
+    columns: Columns
     n: Ints  # items of each row
     labels: Mapping[str, pd.Series]  # columns to slice on, by name
     roles: Roles

@@ -30,13 +30,16 @@ from ..posterior.predictive import Posterior
 from .findings import ALL, FAIL, FAILS, OK, WARN, WARNS, Finding, Remedy
 from .observations import Observations
 
-TOGETHER = "PIT of slices"  # the check of all slices by one quantity together
+# the check of all slices by one quantity together
+TOGETHER = "PIT of slices"
 NUMBER = "slices with p < 0.05"  # the check of how many there are
 LEAST = 20  # items of a slice: no test on fewer says anything
 LEVELS = (
-    20  # levels of a column that are slices; numbers of more values are cut into fifths
+    # levels of a column that are slices; numbers of more values are cut into fifths
+    20
 )
-_LARGE = 50  # exposure from which a count says much about its item's theta
+# exposure from which a count says much about its item's theta
+_LARGE = 50
 _FEWEST_SLICES = 5  # whose number with p < 0.05 is judged
 GRID = np.linspace(0.0, 1.0, 200)  # where ECDFs are taken
 # how much further a bridge strays between the points of the grid (Siegmund 1979; Broadie,
@@ -45,7 +48,8 @@ BETWEEN = 0.5826 * float(np.sqrt(GRID[1]))
 _STEPS = len(GRID) - 1
 _BINS = 20  # bins of the score for histograms
 _CHUNK = 20_000
-_EACH = 32  # rows of more items are divided among the grid by one multinomial draw
+# rows of more items are divided among the grid by one multinomial draw
+_EACH = 32
 _DRAWS = 100  # draws of the curves to compute shifts
 # items that shifts are averaged over, and least number of a slice: accurate to about 7%
 _POOL = 1000
@@ -54,9 +58,11 @@ _ITEMS = 150
 _PATHS = 2000
 _AT_ONCE = 250
 _COARSE = 4  # replicates are taken at every fourth point of the grid
-_FAINT = 1e-3  # share of the shifts' variance in directions that are left out
+# share of the shifts' variance in directions that are left out
+_FAINT = 1e-3
 _TINY = 1e-300  # smallest p-value before its logarithm is taken
-_TAIL = 0.05  # share of replicates to which the tail beyond them is fitted
+# share of replicates to which the tail beyond them is fitted
+_TAIL = 0.05
 
 _MISSING = "missing"  # the level of items without one, in words
 
@@ -64,10 +70,12 @@ _MISSING = "missing"  # the level of items without one, in words
 class Slice(NamedTuple):
     """Items that are tested together: all of them, or those of one level or part of a column."""
 
-    name: str  # of the column in results, such as "exposure"; or of all items
+    # of the column in results, such as "exposure"; or of all items
+    name: str
     column: str = ""  # in the table of the items
     relation: str = (
-        ""  # of the column to the level: "=" or ">="; none to a part of its values
+        # of the column to the level: "=" or ">="; none to a part of its values
+        ""
     )
     level: Hashable = None  # None if it is missing
 
@@ -88,7 +96,8 @@ def _word(level: Hashable) -> str:
     return repr(level) if level == _MISSING else str(level)
 
 
-Masks = Mapping[Slice, Bools]  # in all functions `n` is the number of items of rows
+# in all functions `n` is the number of items of rows
+Masks = Mapping[Slice, Bools]
 
 
 def slices(curves: Curves, items: Observations) -> dict[Slice, Bools]:
@@ -238,7 +247,8 @@ def _counts(ends: Floats, share: Floats, n: Ints, rng: Generator) -> Floats:
     """Return how many items of each row have their randomised PIT in each step of the grid."""
     (below, upto), many = ends, n > _EACH
     shares = np.diff(share[many], axis=1)
-    shares[below[many] >= 1.0, -1] = 1.0  # no point of the grid lies above it
+    # no point of the grid lies above it
+    shares[below[many] >= 1.0, -1] = 1.0
     counts = np.zeros((len(n), _STEPS))
     counts[many] = rng.multinomial(n[many], shares / shares.sum(axis=1, keepdims=True))
     row = np.repeat(np.flatnonzero(~many), n[~many])

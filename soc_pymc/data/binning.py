@@ -18,7 +18,8 @@ Sums = tuple[dict[str, Any], list[str], int]
 EXTREMES: Mapping[str, np.ufunc] = {"score_min": np.fmin, "score_max": np.fmax}
 """Functions that combine columns that are not sums."""
 _WAITING = 1 << 20  # rows that are added up at once
-_MOST_STEPS = 36  # steps are wider than the error of any engine's logarithm
+# steps are wider than the error of any engine's logarithm
+_MOST_STEPS = 36
 _CHOOSE_CELLS = 1 << 18
 _LOOKUP_CELLS = tuple(1 << k for k in range(6, 17))
 _TOGETHER = 2  # edges in one cell of the grid for lookups
@@ -29,9 +30,8 @@ _ATOM_ITEMS = 50
 _ATOM_NEAR = 20
 _ATOM_OTHERS = 6
 _ATOM_TIMES = 10
-_ATOM_GAP = (
-    2.0**-30
-)  # least distance of an atom at 0 from other scores, relative to these
+# least distance of an atom at 0 from other scores, relative to these
+_ATOM_GAP = 2.0**-30
 
 
 def added(
@@ -183,7 +183,8 @@ class Lookup(NamedTuple):
     """Bins by grid cell: ``below`` of its cell, plus how many of the next `most` edges are <= t."""
 
     grid: Grid
-    ends: tuple[float, float]  # the outermost edges; scores are clipped to them
+    # the outermost edges; scores are clipped to them
+    ends: tuple[float, float]
     lowest: int  # number of the first cell
     below: Ints  # by cell: number of edges in lower cells
     most: int  # edges in the fullest cell

@@ -24,10 +24,13 @@ _BIAS = 1023
 _LOG2_E = 1.4426950408889634
 _NORMAL = 2.0**-1022  # smaller numbers are less precise
 _FAR_OCTAVES = 64
-_WIDE_COUNTS = 48  # 16 * 5 - 32: cells of counts >= 32 follow the exact ones
-_TINY = 1e-100  # smaller numbers count as 0 in sums of powers: some engines refuse underflow
+# 16 * 5 - 32: cells of counts >= 32 follow the exact ones
+_WIDE_COUNTS = 48
+# smaller numbers count as 0 in sums of powers: some engines refuse underflow
+_TINY = 1e-100
 _MOST_VALUE = float(scales.MOST_VALUE_CELL)
-_ROUNDING = 1e-9  # distance from a whole number that counts as rounding error
+# distance from a whole number that counts as rounding error
+_ROUNDING = 1e-9
 MOST_FOLDS = 1000
 BLOCKS = 240  # blocks of clusters; most numbers of folds divide it
 FOLD_PRIME = (1 << 31) - 1
@@ -35,7 +38,8 @@ FOLD_PRIME = (1 << 31) - 1
 _SHIFT = 1663
 _FACTOR = 1327217885
 _MIX = 1_073_741_789
-_FINE = 20  # scores and sizes that differ by less than 2^-20 share a fold
+# scores and sizes that differ by less than 2^-20 share a fold
+_FINE = 20
 FLOOR = -1022
 """Numbers below 2 to this power are 0 for folds and for the first grid of scores."""
 
@@ -201,7 +205,8 @@ class Folds:
     """The rule of folds; clusters are put into blocks, and a fold is made of several blocks."""
 
     by: Literal["id", "item", "column", "cluster", "none"]
-    number: int  # 1 without folds, and the largest possible number for a column or for clusters
+    # 1 without folds, and the largest possible number for a column or for clusters
+    number: int
 
 
 def fold_of(folds: Folds, columns: Any, size: str, xp: Functions = ARRAYS) -> Operand:
@@ -251,7 +256,8 @@ def ibis_functions() -> Functions:
         log=lambda v: v.ln(), floor=lambda v: v.floor(),
         whole=lambda v: v.cast("int64"), real=lambda v: v.cast("float64"),
         exact=exact, power_of_two=power_of_two, log_linear=log_linear,
-        modulo=lambda v, by: (v % by + by) % by,  # engines disagree for negative numbers
+        # engines disagree for negative numbers
+        modulo=lambda v, by: (v % by + by) % by,
     )  # fmt: skip
 
 

@@ -284,7 +284,8 @@ def check_outcomes(value: object, name: str = "items") -> Items:
 class Grouping:
     """One column of groups, with the level of every group of the statistics."""
 
-    name: str  # its role, which names variables and dims: "group", or "group_1", "group_2"
+    # its role, which names variables and dims: "group", or "group_1", "group_2"
+    name: str
     column: str
     levels: tuple[str, ...]  # sorted
     code: Ints  # of the level of each group

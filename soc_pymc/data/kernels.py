@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from .local import GroupSum
 
 _EMPTY = -1
-_STRIP = 1 << 14  # items added at once; the table has room for as many new rows
-_MIX = np.uint64(11400714819323198485)  # 2^64 over the golden ratio: Fibonacci hashing
+# items added at once; the table has room for as many new rows
+_STRIP = 1 << 14
+# 2^64 over the golden ratio: Fibonacci hashing
+_MIX = np.uint64(11400714819323198485)
 # neighbouring keys are looked for near each other
 _NEAR = 3
 _MASK = 7
@@ -151,7 +153,8 @@ def _add(number, items, layout, rows):  # type: ignore[no-untyped-def]
             row = _row_of(index, counts, key, used, shift)
             last = key
             used += row == used
-        r = np.uint64(row)  # unsigned, as negative indices count from the end
+        # unsigned, as negative indices count from the end
+        r = np.uint64(row)
         counts[r, 1] += 1
         counts[r, 2] += np.int64(y)
         power[0, 1] = outcome

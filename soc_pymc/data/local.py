@@ -42,7 +42,8 @@ from .validation import check_total, check_types, scan
 
 _BLOCK = 1_000_000  # items of a block
 _ROWS = 1 << 10  # initial rows of a table
-HEAD = 3  # columns before the real sums: the key, the number of items, the outcome as a whole
+# columns before the real sums: the key, the number of items, the outcome as a whole
+HEAD = 3
 _KEY_BITS = 62
 _BUCKET_BITS = 16  # bits of the numbers that order items
 _KERNELS = "soc_pymc.data.kernels"

@@ -15,9 +15,11 @@ from .formulas import FOLD_PRIME, MOST_FOLDS, near_whole
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NO_SCORE = "(no score)"  # in place of the column of scores of items without one
+# in place of the column of scores of items without one
+NO_SCORE = "(no score)"
 ONE_SCORE = 0.5  # their score, which has a position on every scale
-MARK = "×"  # in no label of crossed groups; in place of a level it means none of them
+# in no label of crossed groups; in place of a level it means none of them
+MARK = "×"
 CROSS = f" {MARK} "  # between the levels in the label of a combination
 
 _LABELS = "must be labels: text, whole numbers or true/false"
@@ -191,7 +193,8 @@ def _read(role: str, values: "pa.Array | pa.ChunkedArray") -> Any:
         numbers = np.asarray(values.cast(pa.float64(), safe=False))
         if bounds.whole and not pa.types.is_integer(dtype):
             numbers = near_whole(numbers)
-        numbers.flags.writeable = False  # as Arrow's arrays are, for one compilation
+        # as Arrow's arrays are, for one compilation
+        numbers.flags.writeable = False
         return numbers
     if role == "id" and not values.null_count:
         # only the remainder matters for folds, so no id is too large

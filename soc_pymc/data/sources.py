@@ -32,7 +32,8 @@ _KINDS = {
     "ibis.Table": "ibis",
 }
 _WORDS = ("str", "large_str", "varchar", "object", "cat", "dict", "enum", "bool")
-_MOST_HELD = 1 << 24  # bytes of files that are read once, and held for several passes
+# bytes of files that are read once, and held for several passes
+_MOST_HELD = 1 << 24
 _AT_ONCE = 1_000_000  # rows of a batch
 _MOST_NAMES = 20  # in an error
 _IN_PROCESS = (
@@ -157,7 +158,8 @@ class Rows:
     """Columns of files or of a table in memory, in the order of their rows."""
 
     schema: "pa.Schema"
-    held: "pa.Table | None"  # None for files that are read again by each pass
+    # None for files that are read again by each pass
+    held: "pa.Table | None"
     paths: Sequence[str] = ()
 
     @property
@@ -273,7 +275,8 @@ def _in_memory(source: Source, columns: Sequence[str] | None) -> Any:
     import pyarrow as pa
 
     if kind_of(source) in ("pandas", "polars"):
-        source = source[chosen(source.columns, columns)]  # other columns may not fit
+        # other columns may not fit
+        source = source[chosen(source.columns, columns)]
     if kind_of(source) == "pandas":
         return pa.Table.from_pandas(source, preserve_index=False)
     table = pa.table(source)

@@ -32,7 +32,8 @@ _NO_FOLDS = "none: summarize with folds=10"
 _FORMAT = "soc_pymc-statistics-3"
 # attributes that statistics share to be added
 _SHARED = ("kind", "roles", "cells", "folds_by", "weights", "folds", "edges")
-MOST_Z = 3.0  # cap on one bin's excess over noise, because its theta may vary
+# cap on one bin's excess over noise, because its theta may vary
+MOST_Z = 3.0
 
 
 @dataclass(frozen=True, eq=False)

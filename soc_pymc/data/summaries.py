@@ -33,20 +33,23 @@ from .statistics import Statistics, from_tables
 from .validation import check_ids, scan
 
 _log = logging.getLogger(__name__)
-_SAME = 5e-7  # relative difference of scores that is taken for rounding, of single precision too
+# relative difference of scores that is taken for rounding, of single precision too
+_SAME = 5e-7
 # default number of bins
 _FEWEST_BINS = 20
 _MOST_BINS = 1000
 _ITEMS_IN_BIN = 10
 _FOLDS = 10  # folds from ids
-_OWN_GROUPS = 50  # items from which on not every one may be a group of its own
+# items from which on not every one may be a group of its own
+_OWN_GROUPS = 50
 _MOST_JOINT = 4_000_000  # joint cells, of about 100 bytes each
 _AUTO_BYTES = 64_000_000  # most memory for joint cells by default
 _LEAKAGE = -6.0  # honest scores stay above this z
 # events that determine a rate; factor between rates and scores
 _TOLD = 20
 _APART = 10.0
-_DIGITS = 1e-4  # largest relative rounding error of the variation about a bin's mean
+# largest relative rounding error of the variation about a bin's mean
+_DIGITS = 1e-4
 
 
 _EQUAL = "items", *(kind.observed for kind in OUTCOMES.values() if kind.whole)
@@ -134,7 +137,8 @@ def summarize(
         raise error(f"folds=1 must be 0 or a whole number from 2 to {MOST_FOLDS}")
     if edges is not None and (bins, equal) != (None, None):
         raise error("give edges=, or bins= and equal=, not both")
-    check_ids(items, is_shown(progress))  # first, because duplicates look like leakage
+    # first, because duplicates look like leakage
+    check_ids(items, is_shown(progress))
     stats = totals_of(items, options)
     _check_groups(stats)
     _warn_of_atoms(stats, items)
@@ -265,7 +269,8 @@ def _choose(reader: Grouped | Local, options: Options) -> Floats:
     elif not scores["amount"].any():
         refusal = f"bins of equal {equal} are not possible: all of it is 0"
     if refusal:
-        scan(reader.items)  # first, as it names all problems of the items
+        # first, as it names all problems of the items
+        scan(reader.items)
         raise ItemsError(refusal)
     atoms = _atoms(reader, scores)
     values = list(atoms)

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     import ibis.expr.types as ir
 
 _SHOWN = 3  # bad values shown in an error
-_IDS_AT_ONCE = 1_000_000  # ids checked for repetition; of more, a share by their hash
+# ids checked for repetition; of more, a share by their hash
+_IDS_AT_ONCE = 1_000_000
 
 
 def read_columns(table: "ir.Table", roles: Roles) -> dict[str, Any]:
@@ -133,7 +134,8 @@ def _finite(value: "ir.Column") -> tuple[Any, Any, Any]:
     """Numbers with 0 in place of missing and infinite ones, and the masks of these two."""
     missing = value.fill_null(float("nan")).isnan()
     known = missing.ifelse(0.0, value)
-    infinite = known.abs() == float("inf")  # not every engine's isinf is right
+    # not every engine's isinf is right
+    infinite = known.abs() == float("inf")
     return infinite.ifelse(0.0, known), missing, infinite
 
 

@@ -24,7 +24,8 @@ from ..posterior.item_columns import (
 from ..posterior.predictive import Posterior, posterior_of
 from .further import expected_variance, value_of_outcome
 
-_AT_ONCE = 5000  # items whose posteriors are held at once by a thread, at most
+# items whose posteriors are held at once by a thread, at most
+_AT_ONCE = 5000
 _FEW = 128  # draws of the curves in the search for a choice's cut-off
 _COST = Real(above=0.0, below=LARGEST)
 

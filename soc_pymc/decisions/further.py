@@ -12,7 +12,8 @@ _GRID = 256  # further outcomes that stand for all
 _REACH = 8.0  # extent of the grid beyond the components, in sd
 _FAR = 40.0  # predictive sd beyond which no further value comes
 _SINGLE = 128  # counts summed one by one
-_AT_ONCE = 2_000_000  # numbers in an array of components x outcomes x items
+# numbers in an array of components x outcomes x items
+_AT_ONCE = 2_000_000
 _FAINT = 1e-10  # components of less weight do not widen the grid
 _NODE, _SHARE = (
     values[:, None] for values in np.polynomial.legendre.leggauss(_GRID - _SINGLE)
@@ -110,7 +111,8 @@ def _outcomes(
     swap = (weight * family.mean(a, b)).sum(axis=0) > 0.5
     parameters = np.where(swap, b, a), np.where(swap, a, b)
     count, width = _grid(family, weight, *parameters, size, most=size)
-    count = np.minimum(count, size)  # those beyond the grid's end have no weight
+    # those beyond the grid's end have no weight
+    count = np.minimum(count, size)
     return np.where(swap, size - count, count), width
 
 

@@ -34,7 +34,8 @@ _MOST = 1024  # draws of a block of items that are made at once
 _HELD = 4_000_000  # draws of items that are ranked at once
 _SCREENING = 100  # draws that screen items
 _NEGLIGIBLE = (
-    1e-3  # probability, as a share of k, of the items that screening leaves out
+    # probability, as a share of k, of the items that screening leaves out
+    1e-3
 )
 _TOTALS = 50  # totals at once
 _DRAWS = 20_000  # joint draws for totals of few items

@@ -44,7 +44,8 @@ from .special_functions import (
 )
 
 _FORMULAS = BetaFormulas()
-_FAR = 600.0  # logits of draws beyond which tails are those of a power of the odds
+# logits of draws beyond which tails are those of a power of the odds
+_FAR = 600.0
 _NO_SPREAD = 1e15  # a + b beyond which theta does not vary
 # of a Beta with theta at 0 or 1, which can be drawn
 _LEAST_SIZE = 1e-100
@@ -65,7 +66,8 @@ _CELLS = (
 )
 
 _LOGITS = 36.0  # largest logit of a mean that float64 tells from 1
-_LOG_SPREADS = (-230.0, 2.7)  # of the dispersion: spreads of logit theta are at most 21
+# of the dispersion: spreads of logit theta are at most 21
+_LOG_SPREADS = (-230.0, 2.7)
 # Newton steps, and the largest change of a log weight in one, and in the last
 _TILTS = 20
 _MOST_TILT = 2.0
@@ -87,7 +89,8 @@ class BinomialOutcome(Outcome):
     size = "trials"
     theta = LOGIT
     grid = f"numbers exact below {EXACT_COUNTS}, {1 << STEPS} cells an octave"
-    ends = (0.0, 1.0)  # where the logit is infinite: forests vote as one
+    # where the logit is infinite: forests vote as one
+    ends = (0.0, 1.0)
     words = Words(
         items="successes in trials",
         outcome="number of successes",
@@ -117,7 +120,8 @@ class BinomialOutcome(Outcome):
             labels=True,
         ),
         Bounds("trials must be whole numbers >= 0", LARGEST_COUNT, 0.0, whole=True),
-        lambda y, size: (y > size) & (size >= 0),  # a negative size is wrong by itself
+        # a negative size is wrong by itself
+        lambda y, size: (y > size) & (size >= 0),
         "above the trials of column {size!r}",
     )
     tables: ClassVar[Mapping[str, Table]] = {
@@ -208,12 +212,14 @@ class BinomialRows(RowSums):
     wide_n: Ragged
     total: Floats  # (rows,): sum of successes
     failures: Floats  # (rows,): and of failures
-    constant: Floats  # (rows,): sum of log (n choose y), which makes a log probability
+    # (rows,): sum of log (n choose y), which makes a log probability
+    constant: Floats
     # (rows,): variance of the items' logits of the mean around the row's
     spread: Floats
 
     nothing = "all trials are 0"
-    natural_scales = ("logit", "log")  # scores that are probabilities, or small rates
+    # scores that are probabilities, or small rates
+    natural_scales = ("logit", "log")
 
     @staticmethod
     def widened(
@@ -295,7 +301,8 @@ class BinomialRows(RowSums):
         excess, weight = self.wide_n.columns
         later = np.append(over[1:], 0.0)
         later[np.append(row[1:], -1) != row] = 0.0
-        fewer = step < EXACT_COUNTS - 1  # those with more are in the other table
+        # those with more are in the other table
+        fewer = step < EXACT_COUNTS - 1
         return (
             np.concatenate([row[fewer], self.wide_n.row]),
             np.concatenate([step[fewer] + 1.0, excess + EXACT_COUNTS]),
@@ -314,7 +321,8 @@ class BinomialRows(RowSums):
         m = a + b
         v = special.expit(f) * special.expit(-f)
         of_location = n * v * ((m + 1.0) / (m + n))
-        extra = (n - 1.0) / (m + 1.0)  # extra variance: Var(y) = n v (1 + extra)
+        # extra variance: Var(y) = n v (1 + extra)
+        extra = (n - 1.0) / (m + 1.0)
         later = 2.0 * (n - 1.0) * ((a + 1.0) / (m + 2.0)) * ((b + 1.0) / (m + 2.0))
         later = later * (m / (m + 1.0)) * ((m + n + 1.0) / (m + 3.0))
         slope = n * v * extra * (m / (m + 1.0))

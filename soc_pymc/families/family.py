@@ -21,7 +21,8 @@ from .rows import Pair, RowSums
 Generators = tuple[Generator, ...]
 
 _MOST_NUMBERS = 1 << 16  # in one array of members x items
-_ROUNDED = 1e-6  # probability that a difference from 1 does not show well
+# probability that a difference from 1 does not show well
+_ROUNDED = 1e-6
 
 
 class Family(Formulas, Components):
@@ -30,7 +31,8 @@ class Family(Formulas, Components):
     outcome: Outcome
     prior: Any  # class of its configuration
     mixture: type  # that of mixtures of it
-    rows: type[RowSums]  # sums of rows of items, and the log marginal given them
+    # sums of rows of items, and the log marginal given them
+    rows: type[RowSums]
     parameter_names: tuple[str, str]  # of the conjugate parameters
 
     @property
@@ -39,7 +41,8 @@ class Family(Formulas, Components):
         names: tuple[str, str] = self.prior.curve_names
         return names
 
-    def __reduce__(self) -> tuple[Any, ...]:  # copies are the family itself
+    # copies are the family itself
+    def __reduce__(self) -> tuple[Any, ...]:
         return _family_named, (self.name,)
 
     # --- curves

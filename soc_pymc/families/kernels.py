@@ -11,7 +11,8 @@ import numpy as np
 from .mixtures import LOWEST, ROUGH, curves_of
 from .special_functions import ERROR, EVERY, MOST_TERMS, NEGLIGIBLE
 
-_LEAST_POLYGAMMA = 10.0  # smallest argument for series of polygamma functions
+# smallest argument for series of polygamma functions
+_LEAST_POLYGAMMA = 10.0
 # Newton steps in log a and log b of a Beta: longest, last; and most of all kinds
 _LONGEST = 3.0
 _CLOSE = 1e-9
@@ -32,7 +33,8 @@ _compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
 def beta_fraction(x, complement, a, b):  # type: ignore[no-untyped-def]
     """Fractions (n,) of `special_functions`, several in step so that one instruction does some."""
     answer = np.empty_like(x)
-    state = np.ones(12 * _LANES)  # constant distances show the compiler what is apart
+    # constant distances show the compiler what is apart
+    state = np.ones(12 * _LANES)
     element = np.full(_LANES, -1)  # of each lane; -1 for none
     started = 0
     left = len(x)

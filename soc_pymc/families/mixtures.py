@@ -40,19 +40,23 @@ LOWEST = -700.0
 """Logarithm of the smallest weight over the largest."""
 FLOOR = 1e-3
 """Share of the weights of Gammas and Betas that allows heavier tails."""
-_MANY_DRAWS = 20  # for which it pays to begin with a line through others
+# for which it pays to begin with a line through others
+_MANY_DRAWS = 20
 ROUGH = 1e-5
 """Residual in both curves that is accepted where rounding allows no less."""
 _SHORTEST = 0.02  # share of the line from the pilot's curves
 _AT_ONCE = 1 << 15  # weights solved for at once, which fit in the cache
-_SOFT = 0.15  # share of the range over which a curve is bent to either bound
+# share of the range over which a curve is bent to either bound
+_SOFT = 0.15
 # bounds of the location in spreads, and of the dispersion as a spread
 _FARTHEST = 4.0
 _WIDEST = 2.5
 _ROOM = (
-    0.8  # least dispersion above a component's, so that several components have weight
+    # least dispersion above a component's, so that several components have weight
+    0.8
 )
-_CORNER = 3.0  # spreads beyond which the widening of the base distribution is linear
+# spreads beyond which the widening of the base distribution is linear
+_CORNER = 3.0
 # width, and power of theta, of the floor for heavy tails
 _FLOOR_SD = 2.0
 _FLOOR_POWER = 3.0
@@ -167,7 +171,8 @@ class Frame:
     """Base distributions at some scores, which place the components."""
 
     location: Floats  # (n,): curve of the Laplace start
-    centre: Floats  # (n,): mean of theta, or of its log or logit, under it
+    # (n,): mean of theta, or of its log or logit, under it
+    centre: Floats
     spread: Floats  # (n,): its sd
 
     def places(self, z: Floats) -> Floats:
@@ -211,7 +216,8 @@ class Components(ABC):
     """Components of one family around base distributions from its curves."""
 
     name: str
-    component_ends: tuple[float, float]  # of the positions, in spreads of the base
+    # of the positions, in spreads of the base
+    component_ends: tuple[float, float]
     # from a normal law of log or logit theta (0) to the family's (1)
     has_path: bool = True
 
@@ -343,7 +349,8 @@ class WeightForms:
     tilts: Floats  # (n, R, 2): functions that shift and stretch
     # (R, P - 2): functions of the log weights, 0 for other predictors
     functions: Floats
-    mean: Floats  # (n, R): mean of theta under each component, minus the pilot's
+    # (n, R): mean of theta under each component, minus the pilot's
+    mean: Floats
     variance: Floats  # (n, R): its variance
 
     @property
@@ -417,7 +424,8 @@ class Weights:
     mean: Floats  # (n, draws): of theta under the weights
     # (3, n, draws): of the location in the mean, of the dispersion in both moments
     curve_slopes: Floats
-    inverse: Floats  # (2, 2, n, draws): derivatives of the tilt in both curves
+    # (2, 2, n, draws): derivatives of the tilt in both curves
+    inverse: Floats
     error: Floats  # (n, draws): by which the curves are missed
 
     def replace(self, row: Ints, draw: Ints, others: "Weights") -> None:

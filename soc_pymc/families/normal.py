@@ -33,7 +33,8 @@ _NOISE_SUMS = [
     for y in ("", "y", "y2")
 ]
 _LOG_2PI = float(np.log(2.0 * np.pi))
-_ALIKE = 0.5  # correlation from which noise sds seem to be computed from the values
+# correlation from which noise sds seem to be computed from the values
+_ALIKE = 0.5
 _RELATED = 0.2  # the same, given the mean
 _LEAST_WRONG = 0.8  # share of the items that this concerns less
 _NOISE_CELLS = Cell("noise_cell", "size", "noise", 12, -(1 << 11))
@@ -221,8 +222,10 @@ class NormalRows(RowSums):
     # mean noise variance of each cell; and (cells, 3, 4) sums over the items of (w - noise)^k times
     # 1, r and r^2, with r the value minus the row's centre, for k = 0 to 3
     by_noise: Ragged
-    total: Floats  # (rows,): mean value of the row's items, subtracted for accuracy
-    spread: Floats  # (rows,): variance of the items' means around that of the row's position
+    # (rows,): mean value of the row's items, subtracted for accuracy
+    total: Floats
+    # (rows,): variance of the items' means around that of the row's position
+    spread: Floats
 
     most = (np.inf, 600.0)
     farthest = (np.inf, 3.0)

@@ -16,7 +16,8 @@ from .scales import EXACT_COUNTS, LINEAR, LOG, STEPS, Bounds, Cell, Scale
 
 PART_KEYS = ("group", "fold", "bin")
 SCORES = ("score_min", "score_max", *LINEAR.sums, *LOG.sums)
-_ALIKE = 3.0  # scores within this factor of the outcomes count as estimates of theta
+# scores within this factor of the outcomes count as estimates of theta
+_ALIKE = 3.0
 _SCORE_BOUNDS = Bounds("scores must be finite numbers")
 
 
@@ -29,7 +30,8 @@ class Validity:
     # f(y, x), true if outcome and size exclude each other, in operators for arrays and for columns
     # of engines
     conflict: Callable[[Any, Any], Any] | None = None
-    conflict_words: str = ""  # such an outcome; {size} is the size's column
+    # such an outcome; {size} is the size's column
+    conflict_words: str = ""
     score: Bounds = _SCORE_BOUNDS
 
     def are_valid(self, score: Floats, outcome: Floats, size: Floats) -> bool:
@@ -72,8 +74,10 @@ class Table:
     """One table of sums."""
 
     keys: tuple[str, ...]  # columns of keys, unique to a row
-    reals: tuple[str, ...]  # real sums (score_min and score_max are extremes)
-    cells: Mapping[str, Cell]  # cells that identify rows, by column of keys
+    # real sums (score_min and score_max are extremes)
+    reals: tuple[str, ...]
+    # cells that identify rows, by column of keys
+    cells: Mapping[str, Cell]
 
     @classmethod
     def part(cls, *reals: str) -> "Table":
@@ -99,18 +103,25 @@ class Words:
     items: str  # items: "counts in exposures"
     outcome: str  # one outcome and several: "count", "counts"
     outcomes: str
-    size: str  # what determines an outcome's precision: "exposure", "noise sd"
+    # what determines an outcome's precision: "exposure", "noise sd"
+    size: str
     sizes: str
     theta: str  # an item's theta: "rate"
-    estimate: str  # an item's outcome as an estimate of its theta: "own rate"
-    unit: str  # of theta, with placeholders for the columns {outcome} and {size}
+    # an item's outcome as an estimate of its theta: "own rate"
+    estimate: str
+    # of theta, with placeholders for the columns {outcome} and {size}
+    unit: str
     text: str  # an item's outcome, as the second half of a sentence
-    further: str  # one further observation, with its {amount} and {size}
-    worth: str  # heading for the items whose further observation is worth most
+    # one further observation, with its {amount} and {size}
+    further: str
+    # heading for the items whose further observation is worth most
+    worth: str
     events: str  # name of unnamed outcomes in units and totals
     noise: str  # noise of outcomes about theta
-    leak: str  # meaning of too little variation of outcomes around scores, {z}
-    doubt: str = ""  # what doubts about the noise mean; intervals are off by {width}
+    # meaning of too little variation of outcomes around scores, {z}
+    leak: str
+    # what doubts about the noise mean; intervals are off by {width}
+    doubt: str = ""
     unfit: str = "an event"  # what a bin without an estimate lacks
 
 
@@ -123,18 +134,23 @@ class Outcome(ABC):
     kind: str
     observed: str  # role of the outcome
     size: str  # role of the size
-    theta: Scale  # on which theta and its mean are compared, averaged and banded
+    # on which theta and its mean are compared, averaged and banded
+    theta: Scale
     words: Words
     validity: Validity
     # first "part", last "joint", which is optional
     tables: ClassVar[Mapping[str, Table]]
-    whole: bool = True  # outcomes are whole numbers: predictive cdfs have steps
-    positive: bool = True  # theta is positive, with logarithmic curves and pictures
-    relative: bool = False  # the spread of theta is reported as a share of its mean
+    # outcomes are whole numbers: predictive cdfs have steps
+    whole: bool = True
+    # theta is positive, with logarithmic curves and pictures
+    positive: bool = True
+    # the spread of theta is reported as a share of its mean
+    relative: bool = False
     direct: bool = False  # an outcome is itself the estimate of theta
     # a larger size is more informative, and means are over units of size
     sizes_add: bool = True
-    size_power: int = 1  # of the size in sums: N of counts, s^2 of values
+    # of the size in sums: N of counts, s^2 of values
+    size_power: int = 1
     # columns of whole numbers of every table
     integers: tuple[str, ...] = ("n", "sum_y")
     # widths of cells; statistics with other cells cannot be added
@@ -142,7 +158,8 @@ class Outcome(ABC):
     # default size of an outcome; None if it must be given
     usual_size: float | None = 1.0
     no_information: float = 0.0  # size of an uninformative outcome
-    ends: tuple[float, ...] = ()  # scores that are atoms however few items have them
+    # scores that are atoms however few items have them
+    ends: tuple[float, ...] = ()
 
     # --- columns
 

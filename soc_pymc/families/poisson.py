@@ -40,14 +40,17 @@ from .special_functions import beta_tail, log_negative_binomial
 # shapes of a Gamma and means of a Poisson without visible noise
 _NO_SPREAD = 1e15
 _NO_NOISE = 1e15
-_SHARP = 1e10  # shape from which a Gamma is Normal in the signed root of its deviance
+# shape from which a Gamma is Normal in the signed root of its deviance
+_SHARP = 1e10
 _NO_GAMMA = 1e100  # shape from which a negative binomial is a Poisson
 # log of the numbers below which the cdf of a Gamma is computed from its logarithm
 _TINY = -690.0
 # smaller ones are drawn at shape + 1 and transformed, as draws underflow
 _LEAST_SHAPE = 1.0
-_MOST_EVENTS = 1e18  # expected of an item: more than this numpy cannot draw
-_MANY = 1e5  # counts from which on logarithms of probabilities are formed without cancellation
+# expected of an item: more than this numpy cannot draw
+_MOST_EVENTS = 1e18
+# counts from which on logarithms of probabilities are formed without cancellation
+_MANY = 1e5
 _TAIL = 20.0  # extent of a grid of further counts, in Gamma tails
 _COUNT_SUMS = ("n", "sum_y", "sum_y2", "sum_y3")
 _EXPOSURE_SUMS = (
@@ -63,7 +66,8 @@ _EXPOSURE_SUMS = (
 # expected counts above exposures; in between, none is not evidence
 _FEW = 0.1
 _SEVERAL = 5.0
-_SMALL_RATE = 0.05  # below which Poisson and Binomial noise hardly differ
+# below which Poisson and Binomial noise hardly differ
+_SMALL_RATE = 0.05
 _LIKE_TRIALS = (
     "exposures are whole numbers, no count exceeds its exposure, and the overall rate is "
     "{rate:.3g}: these look like successes in trials, whose noise is smaller than Poisson noise by "
@@ -83,7 +87,8 @@ _WIDEST_SPREAD = 1.4
 _FURTHEST_BELOW = 3.8
 # log of a share of a component below 0, from which its log density is a line
 _UPPER = 0.05
-_SKEWED = 0.3  # increase of the largest spread of theta with that of its logarithm
+# increase of the largest spread of theta with that of its logarithm
+_SKEWED = 0.3
 
 
 # --- the outcome ---------------------------------------------------------------------------------
@@ -236,10 +241,13 @@ class PoissonRows(RowSums):
 
     steps: Ragged  # of counts, as in `histogram`
     wide: Ragged
-    points: Ragged  # distinct exposures, and the items and counts of each
+    # distinct exposures, and the items and counts of each
+    points: Ragged
     total: Floats  # (rows,): sum of counts
-    constant: Floats  # (rows,): sum of y log N - log y!, which makes a log probability
-    spread: Floats  # (rows,): variance of the items' log means around that of the row's centre
+    # (rows,): sum of y log N - log y!, which makes a log probability
+    constant: Floats
+    # (rows,): variance of the items' log means around that of the row's centre
+    spread: Floats
 
     nothing = "every exposure is 0"
 
@@ -388,7 +396,8 @@ class PoissonGamma(GammaFormulas, Family):
 
     def above_place(self, place: Floats, a: Floats, b: Floats) -> Floats:
         log_x = place + np.log(b)
-        log_tail = a * log_x - special.gammaln(a + 1.0)  # the lower tail of a small x
+        # the lower tail of a small x
+        log_tail = a * log_x - special.gammaln(a + 1.0)
         x = np.exp(np.minimum(log_x, -_TINY))
         tail = special.gammaincc(a, x)
         if np.max(a) > _SHARP:  # SciPy's tails of 1e-6 are off by a factor of 100 there
@@ -442,7 +451,8 @@ class PoissonGamma(GammaFormulas, Family):
         return Frame(location, location + below, spread)
 
     def component_parameters(self, centre: Floats, variance: Floats) -> Pair:
-        shape = inverse_trigamma(variance[:, :1])  # shared by the components
+        # shared by the components
+        shape = inverse_trigamma(variance[:, :1])
         return shape, np.exp(special.psi(shape) - centre)
 
     def relative(self, frame: Frame, parameters: Pair, z: Floats) -> Relative:
@@ -517,7 +527,8 @@ def draw_log_gamma(shape: Floats, rngs: Generators) -> Floats:
 def inverse_trigamma(value: ArrayLike) -> Floats:
     """X > 0 with trigamma(x) = value, by Newton's method on 1/trigamma, which is nearly linear."""
     v = np.asarray(value, dtype=float)
-    x = np.where(v > 1.0, 1.0 / np.sqrt(v), 0.5 + 1.0 / v)  # close at both ends
+    # close at both ends
+    x = np.where(v > 1.0, 1.0 / np.sqrt(v), 0.5 + 1.0 / v)
     for _ in range(5):
         trigamma = special.polygamma(1, x)
         x = x + trigamma * (1.0 - trigamma / v) / special.polygamma(2, x)

@@ -117,7 +117,8 @@ class _Single:
     atoms: bool = field(default=True, kw_only=True)
 
     family: ClassVar[str]  # name of its family, or of its components'
-    curve_names: ClassVar[tuple[str, str]]  # of the two curves in the posterior
+    # of the two curves in the posterior
+    curve_names: ClassVar[tuple[str, str]]
     mixture: ClassVar[bool] = False
 
     @property

@@ -46,8 +46,10 @@ class Weak(NamedTuple):
     # the same; of the location per unit of log or logit score, or per sd on other axes, and of the
     # dispersion per sd of the position
     slope: tuple[float, float]
-    unit: float = 1.0  # unit of the curve's scale; scales of terms are multiples
-    wiggle: float = 0.5  # scale of the departure from a straight line, in this unit
+    # unit of the curve's scale; scales of terms are multiples
+    unit: float = 1.0
+    # scale of the departure from a straight line, in this unit
+    wiggle: float = 0.5
 
 
 def weak_dispersion(level: float, sd: float) -> Weak:
@@ -112,7 +114,8 @@ def by_row(rows: int, row_of_cell: Ints, *columns: Floats) -> Ragged:
 class RowSums(ABC):
     """Data of rows: frozen dataclasses of cells and of arrays (rows,), with `spread` the last."""
 
-    nothing: ClassVar[str] = ""  # why there is nothing to fit if the sum of sizes is 0
+    # why there is nothing to fit if the sum of sizes is 0
+    nothing: ClassVar[str] = ""
     # scores on these scales are estimates of theta on the scale of the mean's curve
     natural_scales: ClassVar[tuple[str, ...]] = ("log",)
     # mean and sd of the dispersion's level: log cv2 is between 0.02 and 5 with probability 0.95
@@ -123,11 +126,13 @@ class RowSums(ABC):
     most: ClassVar[tuple[float, float]] = (300.0, 60.0)
     # longest step of both curves in Fisher scoring
     farthest: ClassVar[tuple[float, float]] = (3.0, 3.0)
-    reach: ClassVar[float] = 1.0  # longest Newton step of the location in a row
+    # longest Newton step of the location in a row
+    reach: ClassVar[float] = 1.0
 
     if TYPE_CHECKING:
         total: Floats  # (rows,): observed total of each row
-        spread: Floats  # (rows,): variance of the items' locations around the row's
+        # (rows,): variance of the items' locations around the row's
+        spread: Floats
 
     @staticmethod
     @abstractmethod
@@ -413,7 +418,8 @@ def histogram(
         above[:, j] = np.bincount(point_row[over], weights=weight[over], minlength=rows)
     row, step = np.nonzero(above)
     steps = by_row(rows, row, step.astype(float), above[row, step])
-    far = y > EXACT_COUNTS - 1  # the lower of two points may fall just below its cell
+    # the lower of two points may fall just below its cell
+    far = y > EXACT_COUNTS - 1
     wide = by_row(rows, point_row[far], y[far] - EXACT_COUNTS, weight[far])
     log_factorials = np.bincount(point_row, weight * special.gammaln(y + 1.0), rows)
     return (steps, wide), log_factorials

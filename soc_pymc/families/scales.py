@@ -31,7 +31,8 @@ class Scale:
     outside: str  # description of scores without a position
     position: Callable[[Any], Any]  # positions of an array of scores
     score: Callable[[Any], Any]  # scores at an array of positions
-    formula: Callable[[Any, Any], Any]  # position in operators, given a function log
+    # position in operators, given a function log
+    formula: Callable[[Any, Any], Any]
 
     @property
     def _prefix(self) -> str:
@@ -114,8 +115,10 @@ def common_scale(*names: str) -> Scale:
 
 STEPS = 4  # cells of counts and sizes: 2^4 = 16 per octave
 EXACT_COUNTS = 32  # counts below this have cells of their own
-ZERO_EXPOSURE = -(1 << 15)  # below the cell of every positive number, 16 * -1074
-VALUE_OCTAVES = 3  # a value cell is 2^-3 of the octave of its noise cell
+# below the cell of every positive number, 16 * -1074
+ZERO_EXPOSURE = -(1 << 15)
+# a value cell is 2^-3 of the octave of its noise cell
+VALUE_OCTAVES = 3
 MOST_VALUE_CELL = (1 << 25) - 1
 
 
@@ -123,7 +126,8 @@ class Cell(NamedTuple):
     """Content of one column of cells."""
 
     name: str
-    role: Literal["outcome", "size", "rest"]  # the rest is the size less the outcome
+    # the rest is the size less the outcome
+    role: Literal["outcome", "size", "rest"]
     grid: Literal["count", "exposure", "noise", "value"]
     bits: int  # of a cell in packed keys
     low: int  # the lowest cell
@@ -131,11 +135,14 @@ class Cell(NamedTuple):
 
 # --- bounds --------------------------------------------------------------------------------------
 
-LARGEST_COUNT = 2.0**53 - 1.0  # exact in float64, and no larger number is rounded to it
-LARGEST = 1e90  # score or exposure: third powers, times a count, must stay finite
+# exact in float64, and no larger number is rounded to it
+LARGEST_COUNT = 2.0**53 - 1.0
+# score or exposure: third powers, times a count, must stay finite
+LARGEST = 1e90
 # value or noise sd: y^2 s^6, summed over all items, must stay finite
 LARGEST_VALUE = 1e35
-LEAST_SD = 1e-35  # noise sd: y^2 s^6 must not vanish for y of at least this size
+# noise sd: y^2 s^6 must not vanish for y of at least this size
+LEAST_SD = 1e-35
 
 
 @dataclass(frozen=True)
@@ -147,7 +154,8 @@ class Bounds:
     least: float | None = None  # None: numbers of either sign
     whole: bool = False
     labels: bool = False  # true and false are valid too, as 1 and 0
-    negligible: float = 0.0  # smaller numbers count as 0 in powers and products
+    # smaller numbers count as 0 in powers and products
+    negligible: float = 0.0
 
     @property
     def beyond(self) -> str:

@@ -24,7 +24,8 @@ EVERY = 4  # terms between looks at which elements are done
 _TINY = 1e-280
 NEGLIGIBLE = 1e-18  # term over the sum of those before
 _LARGE = 1e5  # smaller parameter beyond which it has hundreds of terms
-_SINGLE = 256  # numbers of successes whose probabilities are added up at the distribution's end
+# numbers of successes whose probabilities are added up at the distribution's end
+_SINGLE = 256
 _MOST_SUMMED = 1000  # numbers of successes that are added up one by one
 # sds, and Gamma tails, below which nothing is left of the lower tail
 _SDS = 10.0

@@ -22,11 +22,14 @@ from ..families.outcome import Outcome
 from ..families.priors import Prior
 from ..families.scales import MIDDLE, RANK
 
-SIZE_WIDTH = 1e-9  # largest difference of a size from an atom's, relative to it
+# largest difference of a size from an atom's, relative to it
+SIZE_WIDTH = 1e-9
 _NUMBERS = 500_000  # numbers in one array of draws x items
-_LARGEST_LOG = 230.0  # log of 1e100, for means, cv2 and variances: products and squares stay finite
+# log of 1e100, for means, cv2 and variances: products and squares stay finite
+_LARGEST_LOG = 230.0
 
-_Reduce = Callable[[Floats], Floats]  # from draws (draws, ...) to those needed
+# from draws (draws, ...) to those needed
+_Reduce = Callable[[Floats], Floats]
 
 
 type WeightsOf = Callable[[Curves], Any]
@@ -40,7 +43,8 @@ class Curves:
     draw has no uncertainty. Arrays are read once.
     """
 
-    posterior: xr.Dataset  # draws of values at knots and of terms, (chain, draw, ...)
+    # draws of values at knots and of terms, (chain, draw, ...)
+    posterior: xr.Dataset
     bins: xr.Dataset  # of the fit, with the data of its terms
     prior: Prior
     attrs: Mapping[Any, Any]  # of the fit: kind, roles, and `mean_only`
@@ -288,7 +292,8 @@ class Curves:
         if size is not None and f"{name}_by_exposure" in self.posterior:
             knots = self.knots(f"{curve}_exposure_knot")
             sizes = np.asarray(size, dtype=float)
-            with np.errstate(divide="ignore"):  # size 0 counts as the smallest one
+            # size 0 counts as the smallest one
+            with np.errstate(divide="ignore"):
                 log_size = np.clip(np.log(sizes), knots[0], knots[-1])
             is_atom = np.abs(sizes[:, None] / self.size_atoms - 1.0) < SIZE_WIDTH
             terms[f"{name}_by_exposure"] = spline_matrix(log_size, knots)

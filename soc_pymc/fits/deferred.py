@@ -19,7 +19,8 @@ from ..families import FAMILIES
 from ..families.priors import Prior
 from ..families.rows import Ragged, RowSums
 
-_Parts = dict[str, list[NDArray[Any]]]  # arrays by name of what they make
+# arrays by name of what they make
+_Parts = dict[str, list[NDArray[Any]]]
 
 _STORE = "deferred"  # group of a saved file
 _OVER = ["chain", "draw"]
@@ -36,7 +37,8 @@ class RowValues:
 
     # of each predictor, which are both curves, or one array with all predictors of a mixture:
     names: tuple[tuple[str, ...], ...]  # its variables
-    matrices: tuple[Any, ...]  # (rows, values of these variables), sparse or dense
+    # (rows, values of these variables), sparse or dense
+    matrices: tuple[Any, ...]
     data: Any  # `RowSums`, or `MixtureCells`
     dtype: type[np.number[Any]]  # of outcomes
 
@@ -109,7 +111,8 @@ class RowValues:
         for k in range(len(names)):
             *columns, shape = parts.pop(f"matrix_{k}")
             matrix = sparse.csr_array(tuple(columns), shape=tuple(shape))
-            matrix.check_format()  # products with a damaged matrix would read foreign memory
+            # products with a damaged matrix would read foreign memory
+            matrix.check_format()
             matrices.append(matrix.toarray() if prior.gridded else matrix)
         data: Any
         if prior.gridded:
@@ -137,7 +140,8 @@ def flat(draws: xr.Dataset) -> dict[str, Floats]:
 
 # --- variables of the tree ------------------------------------------------------------------------
 
-_SOURCES = {  # by group: where its draws are, and what its variable is of them
+# by group: where its draws are, and what its variable is of them
+_SOURCES = {
     "log_likelihood": ("posterior", RowValues.log_likelihood),
     "posterior_predictive": ("posterior", RowValues.totals),
     "prior_predictive": ("prior", RowValues.totals),

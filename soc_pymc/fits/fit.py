@@ -139,7 +139,8 @@ class Fit:
         vars(fit)["curves"] = self.curves
         return fit
 
-    def __getstate__(self) -> dict[str, Any]:  # copies and pickles compute again
+    # copies and pickles compute again
+    def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "curves"}
 
     @property

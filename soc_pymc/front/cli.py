@@ -85,10 +85,12 @@ def _run(arguments: Sequence[str] | None) -> int:
             errors="strict" if chosen.run is sql else "backslashreplace"
         )
     try:
-        with warnings.catch_warnings():  # only restores how warnings are shown
+        # only restores how warnings are shown
+        with warnings.catch_warnings():
             warnings.showwarning = _show_warning  # type: ignore[assignment]
             chosen.run(chosen)
-            sys.stdout.flush()  # a failed write must be an error of this command
+            # a failed write must be an error of this command
+            sys.stdout.flush()
     except SocError as error:
         return _fail(f"{error}; {chosen.listing}")
     except UnicodeEncodeError as error:

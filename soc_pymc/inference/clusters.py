@@ -30,8 +30,10 @@ from ..families.priors import Prior
 from ..families.scales import Scale
 from ..fits.fit import Fit
 
-_MOST_SHARE = 0.75  # most share of the information that leaving out one block removes
-_TAIL = 0.95  # the bands' upper end, where t and normal quantiles are compared
+# most share of the information that leaving out one block removes
+_MOST_SHARE = 0.75
+# the bands' upper end, where t and normal quantiles are compared
+_TAIL = 0.95
 _FEWEST = 2.0  # degrees of freedom
 _OVER = ("chain", "draw")
 
@@ -183,8 +185,10 @@ def _added_to_curves(
 class _ClusterNoise(NamedTuple):
     """Factors of the normal noise that clusters add to curves, by the curves' names."""
 
-    shared: dict[str, Floats]  # (k, *shape): of noise that all curves share
-    by_level: dict[str, Floats]  # (levels, k, knots): of each level's own noise
+    # (k, *shape): of noise that all curves share
+    shared: dict[str, Floats]
+    # (levels, k, knots): of each level's own noise
+    by_level: dict[str, Floats]
 
     def widening(self, posterior: xr.Dataset) -> xr.Dataset:
         """Factors by which the noise widens the curves' sds."""

@@ -33,7 +33,8 @@ class Densities:
 
     bound: Evaluate  # smooth: for the evidence bound and gradients
     weights: Values  # for importance weights
-    draws: Callable[[Floats], xr.Dataset]  # from coordinates (draws, dim)
+    # from coordinates (draws, dim)
+    draws: Callable[[Floats], xr.Dataset]
     # if `weights` are estimates with fresh noise, which `bound` has not: value and gradient with it
     fresh: Evaluate | None = None
     # and better estimates, for the few largest weights, whose noise would be taken for a heavy tail

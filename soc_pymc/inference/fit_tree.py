@@ -23,8 +23,10 @@ from ..fits.fit import Fit
 from .arviz_groups import arviz_groups
 from .density import SAMPLED
 
-_SAME = 1e-6  # relative difference of numbers that two machines compute alike
-_PARTS = 20  # parts of the score, each with its distribution of exposures
+# relative difference of numbers that two machines compute alike
+_SAME = 1e-6
+# parts of the score, each with its distribution of exposures
+_PARTS = 20
 
 
 def fit_tree(

@@ -32,12 +32,15 @@ _MOST_ROWS = 50_000
 _FRESH_PAIRS = 4  # for gradients
 _SHARPER = 6  # times as many pairs for large weights
 _RANGE_DRAWS = 100  # for the range of polynomials
-_FARTHER = 0.25  # share of their width by which ranges are widened on either side
+# share of their width by which ranges are widened on either side
+_FARTHER = 0.25
 # of polynomials: an exact value costs as much as fifty of them
 _DEGREES = 5, 7, 9, 11, 15
-_ERROR = 3e-2  # nats, allowed for all polynomials; importance weights vary by more
+# nats, allowed for all polynomials; importance weights vary by more
+_ERROR = 3e-2
 _MOST_VALUES = (
-    20_000_000  # numbers of both curves at all rows, proposals and draws: 160 MB
+    # numbers of both curves at all rows, proposals and draws: 160 MB
+    20_000_000
 )
 
 
@@ -49,7 +52,8 @@ class _Proposed:
     tau: Floats  # (K, draws): scale of each of a level's coefficients
     prior_noise: Floats  # (G, K, N / 2, draws or 1)
     scaled: (
-        Floats  # (G, K, N, draws): coefficients in units of tau; halves are antithetic
+        # (G, K, N, draws): coefficients in units of tau; halves are antithetic
+        Floats
     )
     log_ratio: Floats  # (G, N, draws): of prior to proposal
 
@@ -333,7 +337,8 @@ class LevelDensity:
         by_v = np.zeros_like(near.coefficients)
         by_u[:, :-1] = near.coefficients[:, 1:] * power[:, None]
         by_v[:, :, :-1] = near.coefficients[:, :, 1:] * power
-        with np.errstate(divide="ignore", invalid="ignore"):  # rows without one
+        # rows without one
+        with np.errstate(divide="ignore", invalid="ignore"):
             by_u /= near.reach[0, :, None, None]
             by_v /= near.reach[1, :, None, None]
         shape = near.centre, near.reach, near.degree

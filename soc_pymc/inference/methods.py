@@ -34,7 +34,8 @@ class PosteriorMethod(Method):
     """A method that draws from the posterior of a model."""
 
     seed: int
-    full: ClassVar[bool]  # False if levels may be integrated out of the model
+    # False if levels may be integrated out of the model
+    full: ClassVar[bool]
 
     @abstractmethod
     def draw(self, built: "Problem", progress: bool | None) -> "tuple[Groups, Status]":

@@ -9,7 +9,8 @@ from ..families.rows import RowSums
 
 # in each curve, the lowest first: (degree + 1)^2 values at Chebyshev nodes give all coefficients
 _DEGREES = 4, 6, 9, 13
-_ERROR = 1e-3  # nats, allowed for all rows together as independent errors
+# nats, allowed for all rows together as independent errors
+_ERROR = 1e-3
 _TESTS = 12  # random points of a row where the error is measured
 _AT_ONCE = 1 << 16  # powers of one variable at once: half a MB
 # from here on compiled code, which is three times as fast, makes up for its loading
@@ -21,8 +22,10 @@ _COMPILED_VALUES = 1_000_000
 class Surrogates:
     """One polynomial for each row, in units of reach from the centre of its region."""
 
-    centre: Floats  # (2, rows): middle of the regions in both parameters
-    reach: Floats  # (2, rows): half-widths; 0 means that the row has no polynomial
+    # (2, rows): middle of the regions in both parameters
+    centre: Floats
+    # (2, rows): half-widths; 0 means that the row has no polynomial
+    reach: Floats
     coefficients: Floats  # (rows, i, j): of u^i v^j
     degree: Ints  # (rows,): in each curve
 
@@ -112,7 +115,8 @@ def make_surrogates(
     rows = np.arange(number)
     for tried in degrees:
         terms, error = _fitted(data, centre[:, rows], reach[:, rows], rows, tried)
-        good = error <= allowed / np.sqrt(number)  # false where it is not a number
+        # false where it is not a number
+        good = error <= allowed / np.sqrt(number)
         coefficients[rows, : tried + 1, : tried + 1] = terms
         degree[rows] = tried
         rows = rows[~good]
@@ -136,7 +140,8 @@ def _fitted(
     to_powers = np.linalg.inv(np.vander(node, increasing=True))
     u, v = (x.ravel() for x in np.meshgrid(node, node, indexing="ij"))
     values = exact(u, v).reshape(len(node), len(node), -1)
-    with np.errstate(invalid="ignore"):  # where values are not finite, the error is NaN
+    # where values are not finite, the error is NaN
+    with np.errstate(invalid="ignore"):
         terms = np.einsum("iu,jv,uvb->bij", to_powers, to_powers, values, optimize=True)
     u, v = np.random.default_rng(0).uniform(-1.0, 1.0, (2, _TESTS))
     powers = (x[:, None] ** np.arange(degree + 1) for x in (u, v))

@@ -33,7 +33,8 @@ from .density import (
 from .fit_tree import in_chains
 from .methods import VI, Groups
 
-_REACH = 0.5  # step in sd on either side, for the curvature of the posterior's bulk
+# step in sd on either side, for the curvature of the posterior's bulk
+_REACH = 0.5
 # largest change of a width by curvature, which may be 0 or have the wrong sign
 _WIDEST = 3.0
 # slopes at which the two optimisations stop

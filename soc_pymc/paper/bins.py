@@ -32,7 +32,8 @@ _ROUNDING = 1e-12
 # components of mixtures, which are flat if this many sds apart
 _NUMBER = 100
 _FLAT = 1.2
-_LEAST_WEIGHT = 1e-3  # in sum at the start, because EM cannot raise a weight of 0
+# in sum at the start, because EM cannot raise a weight of 0
+_LEAST_WEIGHT = 1e-3
 # nats of the last cycle of EM
 _GAIN = 0.002
 _MOST_CYCLES = 2000
@@ -54,7 +55,8 @@ class _Profile:
         part: Ints | slice = slice(None),
     ) -> tuple[Floats, Floats, Floats]:
         """Best location from a start, log marginal there, and its slope in the dispersion."""
-        from .._model.interpreter import exact_slopes  # which loads PyMC
+        # which loads PyMC
+        from .._model.interpreter import exact_slopes
 
         rows = self.rows[part]
         location = start
@@ -101,7 +103,8 @@ def maximise(family: Family, data: RowSums) -> Maxima:
     best = values.argmax(axis=0)
     location = locations[best, all_rows]
     dispersion = grid[best]
-    low = best - (slopes[best, all_rows] <= 0)  # otherwise the best one is at an end
+    # otherwise the best one is at an end
+    low = best - (slopes[best, all_rows] <= 0)
     inside = np.flatnonzero((low >= 0) & (low < len(grid) - 1))
 
     def slope(dispersion: Floats, row: Ints) -> Floats:

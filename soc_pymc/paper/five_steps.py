@@ -151,7 +151,8 @@ class FiveSteps(Method):
 class _Estimates(NamedTuple):
     """Smooth curves, and the estimates of bins that they go through."""
 
-    curves: tuple[Pair, Pair]  # knots and values of location and dispersion
+    # knots and values of location and dispersion
+    curves: tuple[Pair, Pair]
     location: Floats
     variance: Floats  # exp of the dispersion
     log_likelihood: Floats

@@ -23,12 +23,15 @@ Parts = tuple[Floats, Floats, Floats]
 
 # of a smoothing spline; with more bins it is a regression spline at quantiles
 _MOST_KNOTS = 100
-_ROUNDS = 4  # iterations of weights at the curves and curves with these weights
-_LEAST = 0.01  # as a share of the average spread, because a smooth curve of variances may cross 0
+# iterations of weights at the curves and curves with these weights
+_ROUNDS = 4
+# as a share of the average spread, because a smooth curve of variances may cross 0
+_LEAST = 0.01
 # error of a curve stored as a spline, and its most knots
 _CLOSE = 1e-4
 _MOST_STORED = 400
-_MULTIPLES = 121  # smoothing parameters tried before refinement of the best
+# smoothing parameters tried before refinement of the best
+_MULTIPLES = 121
 _RIDGE = 1e-9
 _SPLINE_RIDGE = 1e-10
 # largest logarithm of a stretch, and moves of Betas to a mean
@@ -98,7 +101,8 @@ class Smoothing:
     axes: Sequence[Axis]  # of both curves
     positions: Sequence[Floats]  # of the bins on both axes
     items: Floats
-    information: Callable[[Floats, Floats], Pair]  # of the bins, at both curves
+    # of the bins, at both curves
+    information: Callable[[Floats, Floats], Pair]
 
     def __call__(
         self, location: Floats, dispersion: Floats, moments: str, monotone: bool = False
@@ -240,7 +244,8 @@ def adjusted(
         return weight[row], places, sds
 
     def log_excess(log_stretch: Floats, row: Ints) -> Floats:
-        with np.errstate(over="ignore", invalid="ignore"):  # an overflow is too wide
+        # an overflow is too wide
+        with np.errstate(over="ignore", invalid="ignore"):
             ratio = curves(*moved(log_stretch, row))[1] / spread[row]
         return np.log(np.nan_to_num(ratio, nan=1e300, posinf=1e300))
 

@@ -26,7 +26,8 @@ from .style import AX, Panels
 
 _POINTS = 40  # dots
 _END_MARGIN = (
-    0.05  # share of the axis between the outermost scores and those without a position
+    # share of the axis between the outermost scores and those without a position
+    0.05
 )
 _PRIOR_GROUPS = "prior", "prior_predictive"
 _PRIOR_RESULT = "what soc.prior_predictive(prior, stats) returned"
@@ -34,9 +35,12 @@ _LEVEL_BINS = 30  # of the histogram of a level
 _SIZES = "share", "share_log_size"
 _TAIL = np.array([1e-4, 3e-4, 1e-3, 2e-3, 4e-3, 7e-3])
 _LEVELS = np.concatenate([_TAIL, np.linspace(0.01, 0.99, 99), 1.0 - _TAIL[::-1]])
-_REACH = 0.02  # share of the highest density below which values are off the axis
-_SHOWN = (0.01, 0.99)  # quantiles of the curves shown on a positive scale
-_SHARES = np.linspace(0.0, 1.0, 201)  # quantile levels of the outcomes' distributions
+# share of the highest density below which values are off the axis
+_REACH = 0.02
+# quantiles of the curves shown on a positive scale
+_SHOWN = (0.01, 0.99)
+# quantile levels of the outcomes' distributions
+_SHARES = np.linspace(0.0, 1.0, 201)
 _FEW = 10.0  # counts up to here lie evenly, more on a logarithmic axis
 _LINE: dict[str, Any] = {"color": style.CURVE, "linewidth": 0.7, "alpha": 0.4}
 _DOTS: dict[str, Any] = {
@@ -314,7 +318,8 @@ def plot_prior(
             "and for no other"
         )
     scores = _few_scores(fit, score)
-    calibration_curves(fit, scores, exposure=exposure)  # refuses scores without a place
+    # refuses scores without a place
+    calibration_curves(fit, scores, exposure=exposure)
     outcome = fit.curves.outcome
     scale = outcome.theta
     columns = {"score": scores}
@@ -323,7 +328,8 @@ def plot_prior(
         columns[outcome.size] = np.full(len(scores), exposure)
         where = f" and {outcome.words.size} {style.plain(exposure)}"
     means, _, _, *quantiles = scorer(posterior_of(fit), tuple(_LEVELS), "all")(columns)
-    by_score = np.transpose(quantiles[: len(_LEVELS)])  # a share of zeros follows them
+    # a share of zeros follows them
+    by_score = np.transpose(quantiles[: len(_LEVELS)])
     densities = [_density(theta, scale) for theta in by_score]
     ax = style.panels(ax, (7, 4.5))[0]
     scored = fit.curves.roles.has_score
@@ -359,7 +365,8 @@ def _few_scores(fit: Fit, score: ArrayLike | None) -> Floats:
 
 def _density(theta: Floats, scale: Scale) -> tuple[Floats, Floats, float]:
     """Return values of theta, their density and the share at 0, from quantiles at `_LEVELS`."""
-    rises = np.diff(theta) > 0  # equal quantiles are a spike at 0, and have no density
+    # equal quantiles are a spike at 0, and have no density
+    rises = np.diff(theta) > 0
     position = scale.position(np.where(scale.holds(theta), theta, np.nan))
     density = np.diff(_LEVELS)[rises] / np.diff(position)[rises]
     middle = (0.5 * (theta[1:] + theta[:-1]))[rises]

@@ -126,7 +126,8 @@ def plot_shrinkage(
     items = pd.DataFrame({name: x[drawn] for name, x in arrays.items()})
     items["size"] **= power
     high = float(items[["theta", "rate"]].to_numpy().max())
-    rates = outcome.positive and high < 0.5 * outcome.theta.high  # and shares are small
+    # and shares are small
+    rates = outcome.positive and high < 0.5 * outcome.theta.high
     on_axis = items[items["rate"] > (0.0 if rates else -np.inf)].sort_values("rate")
     low = min([float(items["theta"].min()), *on_axis["rate"].head(1)])
     ax = style.panels(ax, (7.5, 6))[0]
@@ -380,7 +381,8 @@ def plot_calibration(
     prob = PROBABILITY(prob, "prob")
     name = OrNone(A(str, "text"))(name, "name")
     ax = AX(ax, "ax")
-    from ..inference.fitting import fit as fit_statistics  # which loads PyMC
+    # which loads PyMC
+    from ..inference.fitting import fit as fit_statistics
 
     labels = np.asarray(y)
     predicted = numbers_of(p, "p", ItemsError)

@@ -294,9 +294,8 @@ def _draw(ax: Axes, part: pd.DataFrame, total: int, reference: float | None) -> 
     )
     ax.grid(visible=False, axis="y")
     names = (number(name, 4) for name in part["where"])
-    room = (
-        60 * ax.bbox.height / ax.figure.dpi / len(part)
-    )  # points, and a sixth between labels
+    # points, and a sixth between labels
+    room = 60 * ax.bbox.height / ax.figure.dpi / len(part)
     size = min(max(room, _SMALLEST), _LABEL)
     step = int(np.ceil(size / room))
     labels = [style.escaped(name, 32) for name in names]

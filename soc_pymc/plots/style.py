@@ -27,7 +27,8 @@ RED = "#D55E00"
 PURPLE = "#CC79A7"
 GREY = "#666666"
 BLACK = "#000000"
-PALETTE = (BLUE, ORANGE, GREEN, RED, SKY, PURPLE, BLACK)  # for groups and scores
+# for groups and scores
+PALETTE = (BLUE, ORANGE, GREEN, RED, SKY, PURPLE, BLACK)
 # what the fit says, outcomes, no difference
 CURVE = BLUE
 OBSERVED = ORANGE

@@ -65,7 +65,8 @@ class BinScores:
     positions: BinPositions
     score: Floats  # mean scores
     spread: Floats  # variances of the location over a bin's items
-    labels: NDArray[np.object_] | None  # of their groups, if the curves have groups
+    # of their groups, if the curves have groups
+    labels: NDArray[np.object_] | None
 
     def columns(self, table: Mapping[str, Ints]) -> dict[str, NDArray[Any]]:
         """Return the score, and any group, of each row of a table of statistics."""

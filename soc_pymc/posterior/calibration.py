@@ -27,7 +27,8 @@ from .weights import P_ZERO, moment_variables
 
 _POINTS = 200
 _LABEL = str | int | np.integer | np.bool_ | None
-_POSITIVE = ("variance", "shape", "rate", "a", "b")  # banded on the log scale
+# banded on the log scale
+_POSITIVE = ("variance", "shape", "rate", "a", "b")
 
 
 @one_blas_thread
@@ -319,7 +320,8 @@ def prior_predictive(
     draws = DRAWS(draws, "draws")
     items = DRAWS(items, "items")
     seed = SEED(seed, "seed")
-    from .._model.problem import build, check_prior, prior_draws  # which import PyMC
+    # which import PyMC
+    from .._model.problem import build, check_prior, prior_draws
     from ..inference.fit_tree import conventional, tree_of_draws
 
     prior = family_of_kind(stats.kind).prior() if prior is None else prior

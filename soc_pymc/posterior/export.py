@@ -27,7 +27,8 @@ _LEVELS = 0.05, 0.95  # quantiles whose errors are stated
 _PROBES = 500
 _FAR = 0.1
 _MOST_ITEMS = 0.99  # share of them whose errors must be smaller
-_TIMES = (0.25, 1.0, 4.0, 16.0)  # sizes of these items, in those of their bins
+# sizes of these items, in those of their bins
+_TIMES = (0.25, 1.0, 4.0, 16.0)
 
 
 @one_blas_thread
@@ -143,7 +144,8 @@ def _errors(curves: Curves, table: PriorTable) -> dict[str, float]:
     probes = rng.choice(len(n), _PROBES, p=n / n.sum())
     size = bins[outcome.size].to_numpy() / (n if outcome.sizes_add else 1.0)
     size = size[probes] * rng.choice(_TIMES, _PROBES)
-    size = np.where(size < 1.0, size, np.round(size))  # trials are whole
+    # trials are whole
+    size = np.where(size < 1.0, size, np.round(size))
     columns: dict[str, Any] = {
         "score": bins["score"].to_numpy()[probes],
         outcome.size: size,

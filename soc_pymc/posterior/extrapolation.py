@@ -12,7 +12,8 @@ from ..data.statistics import Statistics
 from ..families.scales import RANK
 from ..fits.curves import Curves
 
-_MARGIN = 0.1  # allowed distance of scores, as a share of the range of the fit's on the mean's axis
+# allowed distance of scores, as a share of the range of the fit's on the mean's axis
+_MARGIN = 0.1
 _FAR = "far outside those that the fit saw"
 
 
@@ -24,9 +25,11 @@ class Extrapolation:
         self._what = what
         self._total = 0
         self._far = 0
-        self._outer = np.array([np.inf, -np.inf])  # of the scores that are far
+        # of the scores that are far
+        self._outer = np.array([np.inf, -np.inf])
         self._range = self._allowed = np.array([-np.inf, np.inf])
-        self._of_curve = True  # false if all scores of the fit are atoms
+        # false if all scores of the fit are atoms
+        self._of_curve = True
         bins = curves.bins
         if "score_min" not in bins:  # curves without a range of scores
             return

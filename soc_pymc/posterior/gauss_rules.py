@@ -6,7 +6,8 @@ import numpy as np
 
 from .._lib.arrays import Floats
 
-_ROUNDING = 1e-12  # a curve that the draws agree on has a spread of rounding alone
+# a curve that the draws agree on has a spread of rounding alone
+_ROUNDING = 1e-12
 
 
 class _Rule(NamedTuple):
@@ -14,7 +15,8 @@ class _Rule(NamedTuple):
 
     nodes: Floats  # (n, K)
     lagrange: (
-        Floats  # (n, K, K): coefficients of the powers in the polynomial of each node
+        # (n, K, K): coefficients of the powers in the polynomial of each node
+        Floats
     )
     powers: Floats  # (n, K, draws): of the draws
 
@@ -31,7 +33,8 @@ def gauss_rules(location: Floats, dispersion: Floats, number: int) -> Floats:
     x, sd = _standardised(location - centre, np.abs(centre))
     z = dispersion - level
     slope = _means(x, z)
-    z, remaining_sd = _standardised(z - slope * x, 1.0 + np.abs(level))  # a logarithm
+    # a logarithm
+    z, remaining_sd = _standardised(z - slope * x, 1.0 + np.abs(level))
     first = _rule(x, number)
     second = _rule(z, number)
     mixed = first.powers @ second.powers.swapaxes(1, 2) / x.shape[1]

@@ -35,13 +35,16 @@ Scorer = Callable[[Columns], Floats]
 class ThetaMixture:
     """Theta of n items given score and outcome, as mixtures of K members of a family."""
 
-    a: Floats  # (K, n): conjugate parameters, shape and rate or mean and variance
+    # (K, n): conjugate parameters, shape and rate or mean and variance
+    a: Floats
     b: Floats
     weight: Floats | None = (
-        None  # (K, n), with sum 1 over the components; None for equal weights
+        # (K, n), with sum 1 over the components; None for equal weights
+        None
     )
     zero: Floats | None = (
-        None  # (n,): share of theta that is 0 and none of the members; None: 0
+        # (n,): share of theta that is 0 and none of the members; None: 0
+        None
     )
 
     def average(self, values: Floats, at_zero: Floats | float = 0.0) -> Floats:

@@ -22,7 +22,8 @@ from .item_columns import Columns, ThetaMixture, own_outcomes, places, prior_col
 from .weights import weights_of
 
 _TINY = 1e-300  # least size
-_AT_ONCE = 4_000_000  # numbers in one array of draws x items x components
+# numbers in one array of draws x items x components
+_AT_ONCE = 4_000_000
 
 _Pair = tuple[Floats, Floats]
 
@@ -219,7 +220,8 @@ class MixturePosterior(Posterior):
     def theta(self, columns: Columns) -> ThetaMixture:
         """See `Posterior`."""
         (a, b), density = self._updated_with_densities(columns)
-        weight = np.empty_like(density)  # given the outcomes, averaged over draws
+        # given the outcomes, averaged over draws
+        weight = np.empty_like(density)
         for items, weights in self._blocks(columns, None):
             by_item = weights.transpose(1, 0, 2)
             p = density[:, items].T.astype(weights.dtype)

@@ -31,13 +31,15 @@ _SIZES = 21
 # how far cells extend beyond the knots, as a share of the range, and number of cells there
 _BEYOND = 0.5
 _OUTER = 4
-_WIDEST = 1.0  # spread of the curves from which a cell's nodes are not accurate
+# spread of the curves from which a cell's nodes are not accurate
+_WIDEST = 1.0
 _LEVELS = (
     (0.13, 2),
     (0.3, 3),
     (np.inf, 5),
 )  # spread of the curves, and nodes a curve up to it
-_LINE = ((0, 0), (1, 0), (2, 0), (3, 0))  # powers of a polynomial along the score
+# powers of a polynomial along the score
+_LINE = ((0, 0), (1, 0), (2, 0), (3, 0))
 _PLANE = (
     *_LINE,
     (0, 1),
@@ -65,10 +67,12 @@ _FEWER_DRAWS = 192
 _FAINT = 1e-5
 _MOST_WAYS = 8
 _MEAN_SPREAD = 2.5  # an sd of log mean counts as this many of log cv2
-_AT_ONCE = 50_000  # numbers in one array of points x draws, which fit in the cache
+# numbers in one array of points x draws, which fit in the cache
+_AT_ONCE = 50_000
 _WEIGHTS_AT_ONCE = 4_000_000  # and of points x draws x components
 
-type Nodes = dict[str, NDArray[Any]]  # columns of nodes, cell by cell, as in a file
+# columns of nodes, cell by cell, as in a file
+type Nodes = dict[str, NDArray[Any]]
 
 
 def table_of(curves: Curves) -> PriorTable:
@@ -109,7 +113,8 @@ def _meta(curves: Curves, edges: Floats, sizes: Floats) -> dict[str, Any]:
         "mixture": bool(curves.prior.gridded),
         "zero": bool(curves.prior.zero),
         "axis": {"scale": axis.scale, "low": low, "high": high, **ranks},
-        "score": None if curves.roles.has_score else ONE_SCORE,  # of all items
+        # of all items
+        "score": None if curves.roles.has_score else ONE_SCORE,
         "edges": edges.tolist(),
         "score_edges": axis.inverse(edges).tolist(),
         "atoms": list(curves.atoms),
@@ -180,9 +185,8 @@ def _size_edges(curves: Curves) -> Floats:
     knots = curves.size_knots
     if len(knots) == 1:  # of items of one size, whose cell has some width
         return knots + np.array([-0.5, 0.5])
-    number = (
-        _SIZES // 3 if curves.prior.gridded else _SIZES
-    )  # weights are costly to solve for
+    # weights are costly to solve for
+    number = _SIZES // 3 if curves.prior.gridded else _SIZES
     edges = _divided(knots, number)
     atoms = np.log(curves.size_atoms)
     # an atom has a cell of its own, and sizes beyond the outermost one a further cell
@@ -198,7 +202,8 @@ class _Made(NamedTuple):
 
     cells: Ints
     values: Floats  # (cells, points, 3, nodes): weights and both curves
-    ways: Floats  # (cells, nodes, k): ways in which weights vary, whose products are a covariance
+    # (cells, nodes, k): ways in which weights vary, whose products are a covariance
+    ways: Floats
     wide: Bools  # (cells,): whether the curves are hardly known
 
 

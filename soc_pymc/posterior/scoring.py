@@ -45,9 +45,11 @@ _log = logging.getLogger(__name__)
 _BATCH = 100_000
 _BATCH_OF_FEW = 1 << 18
 _WIDE = 32  # columns beyond which batches are smaller
-_COPIED = ("files", "ibis", "stream")  # kinds of tables that come back as new ones
+# kinds of tables that come back as new ones
+_COPIED = ("files", "ibis", "stream")
 DRAWS = ("auto", "all")
-_VERSION = 8  # version of scoring; files of another version are made again
+# version of scoring; files of another version are made again
+_VERSION = 8
 _RECORD = b"soc_pymc"  # key of the record in a file's description
 _ENDINGS = re.compile(r"\.(parquet|pq|csv|tsv|csv\.gz|tsv\.gz)$", re.IGNORECASE)
 
@@ -177,7 +179,8 @@ class _Scoring:
     batch: int  # most items per batch
     out: str  # file or folder; "" for a table in memory
     far: Extrapolation  # counts scores far outside those of the fit
-    lock: threading.Lock = field(default_factory=threading.Lock)  # for counts
+    # for counts
+    lock: threading.Lock = field(default_factory=threading.Lock)
     stop: threading.Event = field(
         default_factory=threading.Event
     )  # after an error elsewhere
@@ -247,7 +250,8 @@ class _Scoring:
         """The table, after a check of its columns and of the new names."""
         source = self.items.source
         table = self._table(hold)
-        sources.chosen(table.columns, self.items.roles.columns)  # refuses missing ones
+        # refuses missing ones
+        sources.chosen(table.columns, self.items.roles.columns)
         with sources.readable(source):
             check_types(self.items, table)
         taken = sources.column_names(source) if self._extends else table.columns

@@ -29,11 +29,13 @@ from .export import described
 from .item_columns import posterior_roles
 from .sql_text import check_names, text_of
 
-_ALL = 2**62  # a LIMIT without which Postgres computes a column again at every use
+# a LIMIT without which Postgres computes a column again at every use
+_ALL = 2**62
 # Newton steps for quantiles on the nodes
 _STEPS = 3
 _MIXTURE_STEPS = 4
-_LEAST_EXPONENT = -700.0  # PostgreSQL fails where an exponential underflows
+# PostgreSQL fails where an exponential underflows
+_LEAST_EXPONENT = -700.0
 
 
 def posterior_expression(

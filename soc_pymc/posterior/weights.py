@@ -19,21 +19,24 @@ from ..fits.curves import Curves
 from ..prior_table import with_zeros
 from .item_columns import Columns, places, select
 
-P_ZERO = "p_zero"  # share of theta that is exactly 0, given the score, and of an item
+# share of theta that is exactly 0, given the score, and of an item
+P_ZERO = "p_zero"
 _LEAST_LOG = -80.0  # of a weight: single precision holds its inverse
 # between the outer knots weights are solved for at points of so many panels, and interpolated
 _PANELS = 8
 _POINTS = 8
 _BEYOND = 2  # panels beyond each end
 _CHEBYSHEV = np.cos(np.pi * (np.arange(_POINTS) + 0.5) / _POINTS)
-_MOST_GROUPS = 24  # with more groups, weights are solved for at each score
+# with more groups, weights are solved for at each score
+_MOST_GROUPS = 24
 
 
 class ComponentWeights(ABC):
     """Weights of a mixture's components by draw of the curves."""
 
     number: int  # of components
-    no_table: ClassVar[str] = ""  # reason why there is no prior table of them
+    # reason why there is no prior table of them
+    no_table: ClassVar[str] = ""
 
     @abstractmethod
     def parameters(self, columns: Columns) -> tuple[Floats, Floats]:
@@ -231,9 +234,8 @@ def _interpolated(
     """Weights (n, draws, R) at places from 0 to 1 of a panel, from logarithms at its points."""
     apart = (2.0 * share - 1.0)[:, None] - _CHEBYSHEV
     apart = np.where(apart == 0.0, 1e-30, apart)
-    basis = (
-        (-1.0) ** np.arange(_POINTS) * np.sqrt(1.0 - _CHEBYSHEV**2) / apart
-    )  # barycentric
+    # barycentric
+    basis = (-1.0) ** np.arange(_POINTS) * np.sqrt(1.0 - _CHEBYSHEV**2) / apart
     basis /= basis.sum(axis=1, keepdims=True)
     number = log_weight.shape[2]
     out = basis.astype(np.float32) @ log_weight[:, draws].reshape(_POINTS, -1)
@@ -279,7 +281,8 @@ def _with_moments(thinned: Floats, draws: Floats) -> Floats:
     for values, mean in zip(samples, means, strict=True):
         off = values - mean
         square = off.swapaxes(1, 2) @ off / values.shape[1]
-        size = np.einsum("naa->na", square)[..., None]  # some may not vary
+        # some may not vary
+        size = np.einsum("naa->na", square)[..., None]
         roots.append(
             np.linalg.cholesky(square + (1e-12 * size + 1e-300) * np.eye(size.shape[1]))
         )

@@ -46,7 +46,8 @@ from .curves import SHARES, r_squared, score_quantiles, statistics_of, variance_
 _SAMPLE = 20_000  # random items that correlations are computed from
 ALL_LEVELS = "all levels"
 _ENDS = ["value", "low", "high"]
-_POINTS = 20  # scores that stand for a level's items: deviations are smooth
+# scores that stand for a level's items: deviations are smooth
+_POINTS = 20
 # by the scale of theta: an effect, how draws make it, and that of a level like all items
 _EFFECTS: dict[str, tuple[str, Callable[..., Any], float]] = {
     LOG.name: ("factor", np.exp, 1.0),
@@ -54,7 +55,8 @@ _EFFECTS: dict[str, tuple[str, Callable[..., Any], float]] = {
     LINEAR.name: ("difference", np.asarray, 0.0),
 }
 THRESHOLD = 0.05  # sensitivity from which a result depends on the prior
-_ALPHAS = (0.99, 1.01)  # powers, between which the sensitivity is a difference quotient
+# powers, between which the sensitivity is a difference quotient
+_ALPHAS = (0.99, 1.01)
 _FEWEST = 100  # draws
 _NAMES = {
     "mean": "E(theta | t)",
@@ -201,7 +203,8 @@ class _Explained:
     total: Floats
     influence: Floats  # (items,)
     noise: (
-        float  # part of the sum of squares of influences that is noise of finite draws
+        # part of the sum of squares of influences that is noise of finite draws
+        float
     )
 
     def evenly(self, number: int) -> "_Explained":

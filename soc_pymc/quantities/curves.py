@@ -44,7 +44,8 @@ SHARES = (
     0.95,
 )  # shares of the items, at whose scores curves are shown
 
-_MIXED_BINS = 200  # bins to evaluate a mixture, which costs more per cell
+# bins to evaluate a mixture, which costs more per cell
+_MIXED_BINS = 200
 
 
 def r_squared(fit: Fit, stats: Statistics | None = None) -> xr.DataArray:
@@ -452,7 +453,8 @@ class SupportPoints:
     """Scores that stand for items: two of every bin (of every group), one after the other."""
 
     bins: BinPositions
-    columns: Columns  # of the points: their score, and their group where groups are not pooled
+    # of the points: their score, and their group where groups are not pooled
+    columns: Columns
     items: Floats
 
 

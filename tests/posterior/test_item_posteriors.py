@@ -11,6 +11,7 @@ from ibis.expr.types.relations import CachedTable
 from scipy import stats
 
 import soc_pymc as soc
+from soc_pymc import prior_table
 from soc_pymc.data import sources
 from soc_pymc.fits.fit import with_draws
 from tests.examples import CASES, ROLES, SINGLE_FAMILIES, thinned
@@ -186,6 +187,24 @@ def test_quantiles_of_a_mixture(example, name):
             assert abs(scored[column][row] - expected) < 2e-3 * scored["theta_sd"][row]
         if name == "zeros":
             assert scored["p_zero"][row] == pytest.approx(zero, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        ([1.01, -0.01], [0.3, 0.06], [6.0, 3.0]),
+        ([0.9, 0.101, -0.001], [0.3, 0.12, 0.06], [6, 4, 3]),
+    ],
+)
+def test_quantiles_where_nodes_with_negative_weights_leave_no_digits(members):
+    """The first guess is far below, where the distribution function of the nodes is below 0."""
+    weight, shape, rate = (np.array(values, dtype=float)[:, None] for values in members)
+    gamma = prior_table.CONJUGATES["Gamma"]
+    averages, _ = prior_table.moments(gamma, (weight, shape, rate), prior_table.ARRAYS)
+    mixture = prior_table.Mixture(weight, shape, rate, averages, None)
+    found = prior_table.mixture_summaries(gamma, mixture, [0.5, 0.95])[3:, 0]
+    levels = [(weight * stats.gamma.cdf(x, shape, scale=1 / rate)).sum() for x in found]
+    np.testing.assert_allclose(levels, [0.5, 0.95], atol=2e-4)
 
 
 def test_intervals_cover_new_items(small_fit):
