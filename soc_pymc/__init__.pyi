@@ -37,8 +37,8 @@ from .families.priors import Normal as Normal
 from .families.priors import NormalMixture as NormalMixture
 from .families.priors import Spline as Spline
 from .fits.fit import Fit as Fit
-from .fits.fit import Status as Status
 from .fits.fit import load_fit as load_fit
+from .fits.methods import Status as Status
 from .front.estimator import SecondOrderCalibrator as SecondOrderCalibrator
 from .inference.methods import NUTS as NUTS
 from .inference.methods import VI as VI

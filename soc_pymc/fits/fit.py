@@ -15,12 +15,12 @@ from .._lib.above import made_above
 from .._lib.arguments import A, OneOf, shown
 from .._lib.errors import FitError
 from .._lib.files import Saved, read_saved, save_netcdf
-from .._lib.reprs import Rows, groups_row, html_table, lines, number, score_range, short
+from .._lib.reprs import Rows, groups_row, html_table, lines, score_range, short
 from .._model.splines import Axis
 from ..families.priors import PRIORS, Prior, Spline
 from .curves import Curves
 from .deferred import with_recipes, without_recipes
-from .methods import Method
+from .methods import Method, Status
 
 PARETO_K = 0.7
 """Above this, the mean of importance weights is unreliable (Vehtari et al. 2024)."""
@@ -30,45 +30,6 @@ _NEXT = (
     "Next: fit.summary() and soc.plots.plot_curves(fit); whether it describes the outcomes, "
     "soc.check(fit, items); every item's theta, soc.item_posteriors(fit, items)."
 )
-
-
-@dataclass(frozen=True)
-class Status:
-    """Outcome of the search for a fit.
-
-    Attributes
-    ----------
-    converged : bool
-        True if the fit can be trusted: the optimiser or sampler passed its test, and for VI the
-        Pareto k of the approximation is at most 0.7.
-    reason : str
-        One sentence with the reason, and the remedy if it did not converge.
-    pareto_k : float or None
-        For VI, Pareto shape of the importance weights of the approximation (Yao et al. 2018).
-    ess_fraction : float or None
-        For VI, their effective sample over their number: below 0.95 draws are resampled by the
-        weights.
-    seconds : float
-        Elapsed time of the fit.
-    mc_error : float or None
-        For NUTS, largest Monte Carlo standard error of posterior means, in posterior sd, if known.
-
-    Examples
-    --------
-    >>> Status(False, "it stopped early").converged
-    False
-    """
-
-    converged: bool
-    reason: str
-    pareto_k: float | None = None
-    ess_fraction: float | None = None
-    seconds: float = 0.0
-    mc_error: float | None = None
-
-    def _repr_html_(self) -> str:
-        shown = {k: v for k, v in vars(self).items() if v is not None}
-        return html_table("Status", ((k, number(v)) for k, v in shown.items()))
 
 
 @dataclass(frozen=True, eq=False)

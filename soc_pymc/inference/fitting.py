@@ -16,8 +16,8 @@ from .._model import problem
 from ..data.statistics import Statistics
 from ..families import family_of_kind
 from ..families.priors import Prior
-from ..fits.fit import Fit, Status
-from ..fits.methods import Method
+from ..fits.fit import Fit
+from ..fits.methods import Method, Status
 from .clusters import for_clusters
 from .fit_tree import conventional, fit_tree
 from .methods import VI, PosteriorMethod

@@ -12,7 +12,7 @@ from .._lib.arguments import (
     Whole,
     convert_fields,
 )
-from ..fits.methods import Method
+from ..fits.methods import Method, Status
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from .._model.problem import Problem
     from ..data.statistics import Statistics
     from ..families.priors import Prior
-    from ..fits.fit import Status
 
 _SEED = Whole(0, (1 << 63) - 1)
 

@@ -10,7 +10,7 @@ from .._lib.progress import is_shown
 from .._lib.threads import raising_interrupt
 from .._model.interpreter import kept_variables
 from .._model.problem import Problem
-from ..fits.fit import Status
+from ..fits.methods import Status
 from .methods import NUTS, Groups
 
 

@@ -21,7 +21,8 @@ from .._lib.errors import FitError
 from .._lib.progress import Phase, phase
 from .._lib.psis import smoothed
 from .._model.problem import Problem
-from ..fits.fit import PARETO_K, Status
+from ..fits.fit import PARETO_K
+from ..fits.methods import Status
 from .annealing import annealed
 from .density import (
     Densities,
