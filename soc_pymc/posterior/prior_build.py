@@ -50,11 +50,12 @@ _PLANE = (
     (0, 3),
 )  # along score and size
 # points of a cell from -1 to 1, which determine these: of Chebyshev, and of Padua (Caliari, De
-# Marchi and Vianello 2005), moved inside
+# Marchi and Vianello 2005), moved inside; weights of mixtures bend more, and have one point more
 _POINTS = (
     np.cos(np.pi * (np.arange(4) + 0.5) / 4),
     0.97 * np.cos(np.pi * np.arange(4) / 3),
 )
+_FIVE_POINTS = np.cos(np.pi * (np.array([0, 1, 3, 4, 2]) + 0.5) / 5)
 _SIZE_POINTS = 0.97 * np.cos(np.pi * np.arange(5) / 4)
 _PAIRS = (
     [(i, 2) for i in range(4)],
@@ -244,11 +245,14 @@ class _Cells:
         x = 0.5 + 0.5 * _POINTS[by_size]
         w = 0.5 + 0.5 * _SIZE_POINTS
         pairs = _PAIRS[by_size]
-        if (
-            curves.prior.gridded
-        ):  # the covariance of weights is that at the centre, the last point
-            x = np.append(x, 0.5)
-            pairs = [*pairs, (4, 2)]
+        if curves.prior.gridded:
+            # the covariance of weights is that at the centre, the last point
+            if by_size:
+                x = np.append(x, 0.5)
+                pairs = [*pairs, (4, 2)]
+            else:
+                x = 0.5 + 0.5 * _FIVE_POINTS
+                pairs = [(i, 2) for i in range(5)]
         along_score, along_size = np.array(pairs).T
         self._terms = _PLANE if by_size else _LINE
         self._places = np.array([x[along_score], w[along_size]])
