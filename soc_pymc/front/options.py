@@ -75,6 +75,8 @@ def documented(function: Callable[..., Any]) -> dict[str, str]:
 def _settings(parameter: inspect.Parameter) -> dict[str, Any]:
     """Return what argparse needs to read values of a parameter's type; nothing of other types."""
     types = get_args(parameter.annotation) or (parameter.annotation,)
+    if complex in types:  # older NumPys take ArrayLike apart, which no word can give
+        return {}
     if isinstance(parameter.default, bool):
         return {"action": "store_false" if parameter.default else "store_true"}
     if Sequence[str] in types:
