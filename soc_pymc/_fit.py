@@ -147,7 +147,9 @@ def _choose(
         add(plain.prior)
         table = _compare(fits, results, stats, add)
     except SocError as error:
-        table = _table({code: results[code]}).assign(reason=f"not compared: {error}")
+        table = _selection_table({code: results[code]}).assign(
+            reason=f"not compared: {error}"
+        )
     chosen = fits[str(table["chosen"].idxmax())]
     return chosen.selected_by(table.rename_axis("prior").reset_index()[_COLUMNS])
 
@@ -178,7 +180,7 @@ def _compare(
             unfitted.append(
                 _not_fitted([code_of(prior)], f"at the mode it gains {gain:.1f} nats")
             )
-    table = _table(results)
+    table = _selection_table(results)
     simple = str(table["chosen"].idxmax())
     mixtures = {
         code_of(prior): prior for prior in (family.mixture(**term) for term in terms)
@@ -196,7 +198,7 @@ def _compare(
         number = 1 + list(fits).index(simple)
         for code in list(mixtures)[:number]:
             add(mixtures.pop(code))
-        table = _table(results)
+        table = _selection_table(results)
     if mixtures:
         unfitted.append(_not_fitted(list(mixtures), reason))
     return pd.concat([table, *unfitted])
@@ -208,7 +210,7 @@ def _not_fitted(codes: list[str], reason: str) -> pd.DataFrame:
     return pd.DataFrame(columns, codes)
 
 
-def _table(results: Mapping[str, tuple[Any, str]]) -> pd.DataFrame:
+def _selection_table(results: Mapping[str, tuple[Any, str]]) -> pd.DataFrame:
     """Table of the priors, the simplest first, from what `left_out` says of each."""
     loos = {name: loo for name, (loo, _) in results.items() if loo}
     finite = {name: loo for name, loo in loos.items() if np.isfinite(loo.elpd_i).all()}

@@ -53,14 +53,14 @@ def _tails(log_weight: Floats, number: int) -> tuple[Ints, Floats, Floats]:
     order = np.argsort(np.take_along_axis(log_weight, row[first + 1 :], axis=0), axis=0)
     row = np.take_along_axis(row[first + 1 :], order, axis=0)
     tail = np.take_along_axis(log_weight, row, axis=0)
-    k, scale = _fitted(np.exp(tail.T) - cutoff[:, None])
+    k, scale = _fit_tail(np.exp(tail.T) - cutoff[:, None])
     # quantiles (1 - p)^-k - 1 over k, for k = 0 too
     log_share = -np.log1p(-(np.arange(number) + 0.5) / number)[:, None]
     quantile = cutoff + scale * log_share * special.exprel(k * log_share)
     return row, np.minimum(np.log(quantile), tail[-1]), np.where(scale > 0.0, k, np.nan)
 
 
-def _fitted(excess: Floats) -> tuple[Floats, Floats]:
+def _fit_tail(excess: Floats) -> tuple[Floats, Floats]:
     """Shapes and scales of generalised Pareto laws of rising excesses (n, number)."""
     number = excess.shape[1]
     scales = 30 + int(np.sqrt(number))

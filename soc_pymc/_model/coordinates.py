@@ -135,7 +135,7 @@ class PenalisedCoefficients:
             slope = slope - ratio / tau
             by_log_tau = slope * shrinkage * (2.0 * centre + noise)
             by_log_tau = by_log_tau + ratio**2 - 1.0 + shrinkage
-            _add(slopes, self.scale, by_log_tau.sum(axis=1))
+            _add_slope(slopes, self.scale, by_log_tau.sum(axis=1))
             if self.earlier:
                 _add_stacked(
                     slopes, before, self.earlier, -(slope * sd**2) @ laplace.coupling
@@ -202,7 +202,7 @@ class LineCoefficients:
                 by_log_scale = ((by_log_width / widths**2) @ levels.shares) * squares
                 pairs = zip(levels.scales, by_log_scale.T, strict=True)
                 for scale, values in pairs:
-                    _add(slopes, scale.name, values)
+                    _add_slope(slopes, scale.name, values)
             return np.asarray((slope * widths) @ laplace.line_root)
 
         return Move(value, log_density, back)
@@ -223,7 +223,7 @@ def stacked(values: Mapping[str, Floats], names: Sequence[str]) -> Floats:
     return np.concatenate([values[name] for name in names], axis=1)
 
 
-def _add(slopes: Parameters, name: str, slope: Floats) -> None:
+def _add_slope(slopes: Parameters, name: str, slope: Floats) -> None:
     slopes[name] = slopes[name] + slope if name in slopes else slope
 
 
@@ -232,7 +232,7 @@ def _add_stacked(
 ) -> None:
     ends = np.cumsum([values[name].shape[1] for name in names])
     for name, part in zip(names, np.split(slope, ends[:-1], axis=1), strict=True):
-        _add(slopes, name, part)
+        _add_slope(slopes, name, part)
 
 
 # --- all parameters -------------------------------------------------------------------------------
@@ -383,7 +383,7 @@ class Coordinates:
             for part, slope in zip(self.parts, by_coefficients, strict=True):
                 _add_stacked(slopes, values, part.names, slope)
             for k, name in enumerate(names):
-                _add(slopes, name, by_log_scales[:, k])
+                _add_slope(slopes, name, by_log_scales[:, k])
             by_step = []
             for step, move in zip(reversed(self.steps), reversed(moves), strict=True):
                 slope = slopes.get(step.name, np.zeros(len(coordinates)))

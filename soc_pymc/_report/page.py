@@ -110,14 +110,18 @@ class Page:
             ("status", fit.status.reason),
         ]
         tables = [
-            _table("Items", [(role, repr(name)) for role, name in roles.items()]),
+            _table_of_page(
+                "Items", [(role, repr(name)) for role, name in roles.items()]
+            ),
             Markup(self.stats._repr_html_()),  # it escapes all text
-            _table("Fit", rows),
+            _table_of_page("Fit", rows),
         ]
         if fit.selection is not None:
             priors = fit.selection.drop(columns="chosen")
             values = priors.values.tolist()
-            tables.append(_table("Choice of the prior", values, [*map(str, priors)]))
+            tables.append(
+                _table_of_page("Choice of the prior", values, [*map(str, priors)])
+            )
         return tables
 
     def groups(self) -> Result | None:
@@ -168,7 +172,9 @@ class Page:
             low, middle, high = banded[curve].to_numpy().tolist()
             head += [name] if self.fit.one_draw else [name, "low", "high"]
             values += [middle] if self.fit.one_draw else [middle, low, high]
-        return _table("The curves at some scores", zip(*values, strict=True), head)
+        return _table_of_page(
+            "The curves at some scores", zip(*values, strict=True), head
+        )
 
     def explained(self) -> str:
         """Return the share of the variance of theta that the score explains."""
@@ -222,14 +228,14 @@ class Page:
         names = [rows.names] if len(rows.names) else []
         head = [rows.heading] if len(rows.names) else []
         values = [[column[k] for column in (*names, *columns.values())] for k in first]
-        return _table(title, values, [*head, *columns])
+        return _table_of_page(title, values, [*head, *columns])
 
 
 def _arguments(values: Mapping[str, Any]) -> str:
     return "".join(f", {name}={value!r}" for name, value in values.items())
 
 
-def _table(
+def _table_of_page(
     title: str, rows: Iterable[Sequence[Any]], head: Sequence[Any] = ()
 ) -> Markup:
     """Return a table of the page, whose numbers look as in a printed result."""
@@ -239,4 +245,4 @@ def _table(
 
 def _of_result(title: str, result: Result) -> Markup:
     """Return the table of a result, the worst rows first."""
-    return _table(title, cells(worst_first(result.table)[:_MOST]), COLUMNS)
+    return _table_of_page(title, cells(worst_first(result.table)[:_MOST]), COLUMNS)

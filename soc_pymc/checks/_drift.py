@@ -188,7 +188,7 @@ def drift(
     if fit.mean_only:  # outcomes say nothing of the spread
         for name in ("p_value", "smoothed", "filtered"):
             states[name].loc[{"part": "spread"}] = np.nan
-    table = _table(curves.thin(_DRAWS), states, days, seed, progress)
+    table = _drift_table(curves.thin(_DRAWS), states, days, seed, progress)
     failed = table[table["verdict"] == FAIL].groupby("where")["what"].agg(", ".join)
     alarms = ", ".join(f"{day} ({what})" for day, what in failed.items())
     steps = ", ".join(
@@ -202,7 +202,7 @@ def drift(
     return Drift(table, states, advice, title, fit=fit)
 
 
-def _table(
+def _drift_table(
     curves: Curves,
     states: xr.Dataset,
     days: Sequence[Any],

@@ -173,17 +173,19 @@ def columns_of(batch: "pa.RecordBatch | pa.Table", roles: Roles) -> dict[str, An
     columns = {
         role: np.full(batch.num_rows, ONE_SCORE)
         if name == NO_SCORE
-        else _read(role, batch[name])
+        else _read_from_arrow(role, batch[name])
         for role, name in roles.items()
         if role not in roles.joined
     }
     if roles.joined:
-        levels = [_read(role, batch[name]) for role, name in roles.joined.items()]
+        levels = [
+            _read_from_arrow(role, batch[name]) for role, name in roles.joined.items()
+        ]
         columns["group"] = pc.binary_join_element_wise(*levels, CROSS)
     return columns
 
 
-def _read(role: str, values: "pa.Array | pa.ChunkedArray") -> Any:
+def _read_from_arrow(role: str, values: "pa.Array | pa.ChunkedArray") -> Any:
     import pyarrow as pa
 
     dtype = values.type

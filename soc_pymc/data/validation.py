@@ -36,12 +36,14 @@ _IDS_AT_ONCE = 1_000_000
 def read_columns(table: "ir.Table", roles: Roles) -> dict[str, Any]:
     """Ibis columns by role: numbers as float64, ids as int64, labels as text."""
     return {
-        role: exact(ONE_SCORE) if name == NO_SCORE else _read(role, table[name])
+        role: exact(ONE_SCORE)
+        if name == NO_SCORE
+        else _read_through_ibis(role, table[name])
         for role, name in roles.items()
     }
 
 
-def _read(role: str, column: "ir.Column") -> Any:
+def _read_through_ibis(role: str, column: "ir.Column") -> Any:
     dtype = column.type()
     if rule := bounds_of(role):
         value = column.cast("float64")

@@ -478,7 +478,10 @@ def solved(
     step = max(1, _AT_ONCE // (bounded.shape[2] * forms.mean.shape[1]))
     for begin in range(0, len(bounded), step):
         part = slice(begin, min(begin + step, len(bounded)))
-        yield part, _solved(bounded[part], tilt[:, part], forms.subset(part), slopes)
+        yield (
+            part,
+            _solve_together(bounded[part], tilt[:, part], forms.subset(part), slopes),
+        )
 
 
 @np.errstate(all="ignore")
@@ -490,14 +493,16 @@ def _first_guesses(bounded: Floats, forms: WeightForms) -> Floats:
     middle = bounded.mean(axis=2, keepdims=True)
     sd = bounded.std(axis=2, keepdims=True)
     points = middle + sd * np.eye(bounded.shape[1], 1 + bounded.shape[1], k=1)
-    weights = _solved(points, zero, forms, slopes=False)
+    weights = _solve_together(points, zero, forms, slopes=False)
     tilt = np.where(weights.error <= ROUGH, weights.tilt, 0.0)[:, :, None]
     line = tilt[..., 1:] - tilt[..., :1]
     return (tilt[..., :1] + line @ ((bounded - middle) / sd))[:, :, 0]
 
 
 @np.errstate(all="ignore")
-def _solved(bounded: Floats, tilt: Floats, forms: WeightForms, slopes: bool) -> Weights:
+def _solve_together(
+    bounded: Floats, tilt: Floats, forms: WeightForms, slopes: bool
+) -> Weights:
     """Weights at bounded predictors, from a first guess of the tilt."""
     weights = _newton(bounded, tilt, forms, slopes)
     row, draw = np.nonzero(~(weights.error <= ROUGH))

@@ -57,7 +57,7 @@ def _fill(values, number):  # type: ignore[no-untyped-def]
 
 
 @_quick
-def _add(factor, values, total):  # type: ignore[no-untyped-def]
+def _add_scaled(factor, values, total):  # type: ignore[no-untyped-def]
     for s in range(len(total)):
         total[s] += factor * values[s]
 
@@ -76,13 +76,13 @@ def _place(  # type: ignore[no-untyped-def]
     (of_first, of_second), shared = rows[:2]
     _fill(u, 0.0)
     _fill(v, 0.0)
-    _add(1.0, shared[0, row], u)
-    _add(1.0, shared[1, row], v)
+    _add_scaled(1.0, shared[0, row], u)
+    _add_scaled(1.0, shared[1, row], v)
     size = of_first.shape[1]
     for k in range(size):
-        _add(of_first[row, k], deviations[g, k, n], u)
+        _add_scaled(of_first[row, k], deviations[g, k, n], u)
     for k in range(of_second.shape[1]):
-        _add(of_second[row, k], deviations[g, size + k, n], v)
+        _add_scaled(of_second[row, k], deviations[g, size + k, n], v)
     _standardise(u, centre[0, row], 1.0 / reach[0, row])
     _standardise(v, centre[1, row], 1.0 / reach[1, row])
     outside = 0
@@ -92,7 +92,7 @@ def _place(  # type: ignore[no-untyped-def]
 
 
 @_quick
-def _polynomial(u, v, terms, degree, inner, value):  # type: ignore[no-untyped-def]
+def _polynomials_of_draws(u, v, terms, degree, inner, value):  # type: ignore[no-untyped-def]
     """Fill `value` (draws,) by Horner's scheme in both variables, four powers of v at a time."""
     _fill(value, 0.0)
     for i in range(degree, -1, -1):
@@ -122,13 +122,15 @@ def add_values(rows, deviations, polynomials, total, outside):  # type: ignore[n
                     outside[row, n] = True
                     continue
                 number = _place(g, n, row, rows, deviations, centre, reach, u, v)
-                _polynomial(u, v, coefficients[row], degree[row], inner, value)
+                _polynomials_of_draws(
+                    u, v, coefficients[row], degree[row], inner, value
+                )
                 if number:
                     for s in range(len(value)):
                         if not (abs(u[s]) < 1.0 and abs(v[s]) < 1.0):
                             outside[row, n, s] = True
                             value[s] = 0.0
-                _add(1.0, value, total[g, n])
+                _add_scaled(1.0, value, total[g, n])
 
 
 @_quick
@@ -161,13 +163,13 @@ def add_slopes(  # type: ignore[no-untyped-def]
                 if not reach[0, row] > 0.0 or not reach[1, row] > 0.0:
                     continue
                 number = _place(g, n, row, rows, deviations, centre, reach, u, v)
-                _polynomial(u, v, of_u[row], degree[row], inner, by_u)
-                _polynomial(u, v, of_v[row], degree[row], inner, by_v)
+                _polynomials_of_draws(u, v, of_u[row], degree[row], inner, by_u)
+                _polynomials_of_draws(u, v, of_v[row], degree[row], inner, by_v)
                 _weigh(by_u, u, v, weight, number)
                 _weigh(by_v, u, v, weight, number)
-                _add(1.0, by_u, by_row[0, row])
-                _add(1.0, by_v, by_row[1, row])
+                _add_scaled(1.0, by_u, by_row[0, row])
+                _add_scaled(1.0, by_v, by_row[1, row])
                 for k in range(size):
-                    _add(of_first[row, k], by_u, by_deviation[g, k, n])
+                    _add_scaled(of_first[row, k], by_u, by_deviation[g, k, n])
                 for k in range(of_second.shape[1]):
-                    _add(of_second[row, k], by_v, by_deviation[g, size + k, n])
+                    _add_scaled(of_second[row, k], by_v, by_deviation[g, size + k, n])

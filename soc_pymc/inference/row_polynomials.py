@@ -114,7 +114,9 @@ def make_surrogates(
     degree = np.zeros(number, dtype=np.int64)
     rows = np.arange(number)
     for tried in degrees:
-        terms, error = _fitted(data, centre[:, rows], reach[:, rows], rows, tried)
+        terms, error = _fit_polynomials(
+            data, centre[:, rows], reach[:, rows], rows, tried
+        )
         # false where it is not a number
         good = error <= allowed / np.sqrt(number)
         coefficients[rows, : tried + 1, : tried + 1] = terms
@@ -126,7 +128,7 @@ def make_surrogates(
     return Surrogates(centre, reach, coefficients, degree)
 
 
-def _fitted(
+def _fit_polynomials(
     data: RowSums, centre: Floats, reach: Floats, rows: Ints, degree: int
 ) -> tuple[Floats, Floats]:
     """Coefficients (rows, i, j) of polynomials, and their largest errors at random points."""

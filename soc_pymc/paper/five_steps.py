@@ -144,7 +144,7 @@ class FiveSteps(Method):
             )
         with phase("fit: five steps", enabled=progress):
             _check(stats, prior, self)
-            return _fitted(stats, prior, self.moments)
+            return _fit_bins(stats, prior, self.moments)
 
 
 class _Estimates(NamedTuple):
@@ -206,7 +206,7 @@ class _Bins:
         )
 
 
-def _fitted(
+def _fit_bins(
     stats: Statistics, prior: Prior, moments: str
 ) -> tuple[xr.DataTree, Status]:
     family = FAMILIES[prior.family]

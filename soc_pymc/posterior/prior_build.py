@@ -78,10 +78,10 @@ type Nodes = dict[str, NDArray[Any]]
 
 def table_of(curves: Curves) -> PriorTable:
     """The prior table, made once; FitError with the reason of `why_no_table`."""
-    return curves.once(_table)
+    return curves.once(_build_table)
 
 
-def _table(curves: Curves) -> PriorTable:
+def _build_table(curves: Curves) -> PriorTable:
     if refusal := why_no_table(curves):
         raise FitError(refusal)
     cells = _Cells(curves)
