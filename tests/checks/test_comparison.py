@@ -18,7 +18,7 @@ from soc_pymc.checks.comparison import LeftOut, leave_one_out, mixture_weights
 from soc_pymc.families import family_of
 from soc_pymc.fits.methods import Status
 from soc_pymc.posterior.predictive import posterior_of
-from soc_pymc.posterior.prior_build import _table, table_of
+from soc_pymc.posterior.prior_build import _build_table, table_of
 from tests.checks.hand_made import KINDS, as_items, hand_made_fit, moments_by_draw, simulate
 from tests.checks.test_checks import exact_ends, statistics_of
 from tests.examples import COUNT_ROLES, FAMILIES, QUIET, count_frame, thinned, trial_frame
@@ -239,7 +239,7 @@ def test_a_term_in_exposure_is_chosen_and_saved(tmp_path):
     alone = soc.fit(stats, soc.Gamma(exposure=soc.Spline()), FAST, **QUIET)
     assert alone.selection is None
     assert (fit.prior, fit.method) == (alone.prior, FAST)
-    assert fit.curves._made[_table] is table_of(fit.curves)  # of the choice, not made again
+    assert fit.curves._made[_build_table] is table_of(fit.curves)  # of the choice, not made again
     assert fit.curves._made.keys() > alone.curves._made.keys()
     for name in ("posterior", "variational"):  # as if the prior had been named
         assert fit.data[name].equals(alone.data[name])
@@ -344,7 +344,7 @@ def test_the_simplest_of_those_near_the_best_that_can_be_trusted(elpd, doubtful,
         k = np.where(np.cumsum(n) <= number, 1.0, 0.1)
         loo = LeftOut(n, each, k, p=0.0, draws=1000)
         results[name] = (None if total is None else loo), ""
-    table = _fit._table(results)
+    table = _fit._build_table(results)
     np.testing.assert_allclose(table["dse"].replace(0.0, np.nan).dropna(), 2.0)
     assert table.index.tolist() == NAMES
     assert table.index[table["chosen"]].tolist() == [chosen]
