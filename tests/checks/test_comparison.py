@@ -344,7 +344,7 @@ def test_the_simplest_of_those_near_the_best_that_can_be_trusted(elpd, doubtful,
         k = np.where(np.cumsum(n) <= number, 1.0, 0.1)
         loo = LeftOut(n, each, k, p=0.0, draws=1000)
         results[name] = (None if total is None else loo), ""
-    table = _fit._build_table(results)
+    table = _fit._selection_table(results)
     np.testing.assert_allclose(table["dse"].replace(0.0, np.nan).dropna(), 2.0)
     assert table.index.tolist() == NAMES
     assert table.index[table["chosen"]].tolist() == [chosen]
