@@ -59,9 +59,8 @@ class _Roles:
             )
         for role, column in roles.items():
             name = "group" if is_group(role) else role
-            if (
-                not isinstance(column, str) or not column or "\0" in column
-            ):  # engines end it there
+            # engines end a name at a null character
+            if not isinstance(column, str) or not column or "\0" in column:
                 raise ItemsError(f"{name}={shown(column)} must be the name of a column")
             if column in role_of:
                 names = f"{role_of[column]} and {name}"

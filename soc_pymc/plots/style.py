@@ -78,9 +78,8 @@ def finish(
     """Set title, labels, a legend above the axes, a light grid behind the data, and no box."""
     labels = ax.get_legend_handles_labels()[1] if legend else []
     lines = 0
-    if (
-        labels and ax.figure.get_layout_engine() is None
-    ):  # nothing makes room outside the axes
+    # without a layout engine, nothing makes room outside the axes
+    if labels and ax.figure.get_layout_engine() is None:
         ax.legend(**FRAMELESS)
     elif labels:
         width = 72 * ax.bbox.width / ax.figure.dpi
