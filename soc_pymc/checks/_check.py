@@ -90,8 +90,8 @@ class CheckResult(Result):
     advice : tuple[str, ...]
         What the findings mean and what to try next, in plain sentences.
     remedies : tuple[Remedy, ...]
-        The same as records, with a ``prior`` to fit, ``roles`` of columns, and the ``nats`` that it
-        gains.
+        Records of the advice: the ``prior`` to fit or the ``roles`` to give to columns, and the
+        ``nats`` that are expected.
     elpd : arviz_stats.utils.ELPDData or None
         ArviZ's record of leave-one-out, by item, for ``arviz.compare`` and ``arviz.plot_khat``.
         None for fits of one draw.

@@ -19,8 +19,8 @@ Option = Callable[[ArgumentParser], Any]
 def options_of(function: str, **settings: dict[str, Any]) -> Option:
     """The parameters of a function of the package that words of a command can give.
 
-    Types, defaults and help texts are those of the parameters, but for settings of argparse by
-    name. The function is only imported where options are added to a parser.
+    Types, defaults and help texts come from the parameters; `settings` overrides arguments of
+    argparse by the name of a parameter. The function is only imported where options are added.
     """
 
     def add(parser: ArgumentParser) -> None:

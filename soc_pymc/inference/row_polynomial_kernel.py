@@ -20,23 +20,23 @@ def _polynomial(u, v, terms, inner, value):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def fill(  # type: ignore[no-untyped-def]
-    m, c, value, slopes, outside, centre, reach, coefficients, degree
+    location, dispersion, value, slopes, outside, centre, reach, coefficients, degree
 ):
     """Fill values and slopes (unless empty), (rows, draws), and mark those outside regions."""
-    draws = m.shape[1]
+    draws = location.shape[1]
     u = np.empty(draws)
     v = np.empty(draws)
     inner = np.empty(draws)
     power = np.arange(coefficients.shape[1])
-    for b in range(len(m)):
+    for b in range(len(location)):
         if not reach[0, b] > 0.0 or not reach[1, b] > 0.0:
             outside[b] = True
             continue
         per_u = 1.0 / reach[0, b]
         per_v = 1.0 / reach[1, b]
         for s in range(draws):
-            u[s] = (m[b, s] - centre[0, b]) * per_u
-            v[s] = (c[b, s] - centre[1, b]) * per_v
+            u[s] = (location[b, s] - centre[0, b]) * per_u
+            v[s] = (dispersion[b, s] - centre[1, b]) * per_v
             outside[b, s] = not (abs(u[s]) < 1.0 and abs(v[s]) < 1.0)
         terms = coefficients[b, : degree[b] + 1, : degree[b] + 1]
         _polynomial(u, v, terms, inner, value[b])
