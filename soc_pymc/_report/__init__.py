@@ -15,8 +15,8 @@ from ..data.items import Items, check_items
 from ..data.sources import open_table
 from ..families.scales import LARGEST
 from ..fits.fit import FIT, Fit
-from ..posterior.extrapolation import extrapolation_reported
 from ..posterior.item_columns import posterior_roles
+from ..posterior.scores import extrapolation_reported
 from ..quantities.curves import statistics_of
 from .overview import read_overview
 from .page import Page

@@ -11,12 +11,12 @@ import xarray as xr
 from numpy.random import Generator
 from xarray.core import indexing
 
-from .._lib.above import made_above
 from .._lib.arguments import SEED, Whole, names_of
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
 from .._lib.laws import pearson3_cdf, skewness
 from .._lib.progress import parts, phase
+from .._lib.reprs import made_above
 from .._lib.threads import one_blas_thread
 from ..data.items import Items
 from ..data.sources import opened, word_columns

@@ -19,7 +19,7 @@ from .._lib.errors import (
     StatisticsError,
     warn_user,
 )
-from .._lib.psis import smoothed
+from .._lib.laws import smoothed
 from .._lib.reprs import counted
 from .._lib.threads import one_blas_thread
 from ..data.items import Items

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from .._lib.arrays import Floats, in_blocks
-from .._lib.compiled import compiled
+from .._lib.arrays import Floats, compiled, in_blocks
 
 _HALF_LOG_2PI = 0.5 * float(np.log(2.0 * np.pi))
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)

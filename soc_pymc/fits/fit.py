@@ -11,11 +11,18 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from .._lib.above import made_above
 from .._lib.arguments import A, OneOf, shown
 from .._lib.errors import FitError
 from .._lib.files import Saved, read_saved, save_netcdf
-from .._lib.reprs import Rows, groups_row, html_table, lines, score_range, short
+from .._lib.reprs import (
+    Rows,
+    groups_row,
+    html_table,
+    lines,
+    made_above,
+    score_range,
+    short,
+)
 from .._model.splines import Axis
 from ..families.priors import PRIORS, Prior, Spline
 from .curves import Curves

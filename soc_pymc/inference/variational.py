@@ -18,8 +18,8 @@ from scipy import linalg, optimize
 from .._lib.arguments import refuse_beyond_memory
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
+from .._lib.laws import smoothed
 from .._lib.progress import Phase, phase
-from .._lib.psis import smoothed
 from .._model.problem import Problem
 from ..fits.fit import PARETO_K
 from ..fits.methods import Status
