@@ -10,7 +10,7 @@ backwards. `pymc_model` builds the same parameters as PyMC variables.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,9 +20,6 @@ from .._lib.arrays import Floats
 from .laplace import BlockLaplace, Laplace, half_normal_scale, scale_log_density
 from .levels import Levels
 from .terms import Curve, Design, Labels, Output
-
-if TYPE_CHECKING:
-    from .interpreter import ModelSpace
 
 _POSITIONS = np.linspace(-8.0, 8.0, 3201)
 # there a scale is 1e-50 of its prior's, and gradients are still accurate
@@ -341,8 +338,35 @@ class Point(NamedTuple):
     gradient: Callable[..., Floats]
 
 
-type Space = Coordinates | ModelSpace
-"""Parameters of a model as functions of one vector of coordinates."""
+class Space(Protocol):
+    """Parameters of a model as functions of one vector of coordinates."""
+
+    @property
+    def start(self) -> Floats:
+        """Coordinates of the Laplace start."""
+
+    @property
+    def labels(self) -> Labels:
+        """Labels of all dims."""
+
+    @property
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        """Dims of all variables of the posterior by name."""
+
+    @property
+    def constants(self) -> Constants:
+        """Dims and values by name of all numbers that the parameters depend on."""
+
+    def at(self, coordinates: Floats) -> Point:
+        """Return all parameters at coordinates (draws, dim)."""
+
+    def variables(self, coordinates: Floats) -> Mapping[str, Floats]:
+        """Return the variables of `dims` at coordinates, (draws, ...)."""
+
+    def densities(
+        self, draws: Mapping[str, Floats]
+    ) -> tuple[Mapping[str, Floats], Mapping[str, Floats]]:
+        """Log priors of top-level parameters, and log likelihoods of what a user added, by name."""
 
 
 @dataclass(frozen=True, eq=False)

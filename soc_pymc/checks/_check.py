@@ -23,8 +23,7 @@ from ..data.sources import opened, word_columns
 from ..data.statistics import Statistics
 from ..families.rows import MEAN_ONLY
 from ..fits.deferred import Later
-from ..fits.fit import FIT, PARETO_K, Fit
-from ..fits.methods import Status
+from ..fits.fit import FIT, PARETO_K, Fit, Status
 from ..posterior.averages import cdf_without
 from ..posterior.item_columns import Columns, select
 from ..posterior.predictive import Posterior, posterior_of, posterior_under

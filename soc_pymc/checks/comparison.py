@@ -25,8 +25,7 @@ from .._lib.threads import one_blas_thread
 from ..data.items import Items
 from ..data.statistics import STATISTICS, Statistics
 from ..families.priors import Prior
-from ..fits.fit import PARETO_K, Fit, named_fits
-from ..fits.methods import Method, Status
+from ..fits.fit import PARETO_K, Fit, Method, Status, named_fits
 from ..posterior.averages import density_moments
 from ..posterior.item_columns import Columns, in_chunks, select
 from ..posterior.predictive import Posterior, posterior_of, posterior_under
