@@ -50,12 +50,13 @@ _DRAWS = 8
 _PLACES = (-2.0, -1.0, 0.0, 1.0, 2.0)
 _SPREADS = (
     -3.0,
+    -1.7,
     -1.0,
     -0.5,
     0.0,
     1.0,
 )  # logarithms of their variances over that of theta
-_RISES = (0.0, 0.3)  # rises of theta that is not 0, in sds
+_RISES = (0.0, 0.3, 0.7, 1.1)  # rises of theta that is not 0, in sds
 _FARTHEST = 50.0  # largest excess of a log density over that of the fit
 _SURE = 3.0  # sds of a gain by chance, which gains have to exceed
 
@@ -245,11 +246,16 @@ def _more(spline: Spline) -> Spline:
 
 
 class Gains:
-    """Gains of remedies in nats, of all items, from some rows; 0 where chance explains them."""
+    """Gains of remedies in nats, of all items, from some rows; if `sure`, 0 if perhaps chance."""
 
     def __init__(
-        self, posterior: Posterior, items: Observations, rng: Generator
+        self,
+        posterior: Posterior,
+        items: Observations,
+        rng: Generator,
+        sure: bool = True,
     ) -> None:
+        self._sure = sure
         _, self.items = items.sample(_ROWS, rng)
         self._scale = float(items.n.sum() / self.items.n.sum())
         self.posterior = posterior
@@ -341,6 +347,6 @@ class Gains:
 
     def _certain(self, gain: float, freedom: int) -> float:
         excess = gain - freedom / 2
-        return (
-            self._scale * excess if excess > _SURE * np.sqrt(freedom / 2) + 1 else 0.0
-        )
+        if self._sure and excess <= _SURE * np.sqrt(freedom / 2) + 1:
+            return 0.0
+        return self._scale * excess
