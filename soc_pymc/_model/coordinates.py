@@ -7,10 +7,11 @@ is that of the parameters' priors plus the log Jacobian; its gradient runs throu
 backwards. `pymc_model` builds the same parameters as PyMC variables.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -338,31 +339,35 @@ class Point(NamedTuple):
     gradient: Callable[..., Floats]
 
 
-class Space(Protocol):
+class Space(ABC):
     """Parameters of a model as functions of one vector of coordinates."""
 
+    labels: Labels  # of all dims
+
     @property
+    @abstractmethod
     def start(self) -> Floats:
         """Coordinates of the Laplace start."""
 
     @property
-    def labels(self) -> Labels:
-        """Labels of all dims."""
-
-    @property
+    @abstractmethod
     def dims(self) -> dict[str, tuple[str, ...]]:
         """Dims of all variables of the posterior by name."""
 
     @property
+    @abstractmethod
     def constants(self) -> Constants:
         """Dims and values by name of all numbers that the parameters depend on."""
 
+    @abstractmethod
     def at(self, coordinates: Floats) -> Point:
         """Return all parameters at coordinates (draws, dim)."""
 
+    @abstractmethod
     def variables(self, coordinates: Floats) -> Mapping[str, Floats]:
         """Return the variables of `dims` at coordinates, (draws, ...)."""
 
+    @abstractmethod
     def densities(
         self, draws: Mapping[str, Floats]
     ) -> tuple[Mapping[str, Floats], Mapping[str, Floats]]:
@@ -370,7 +375,7 @@ class Space(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Coordinates:
+class Coordinates(Space):
     """The space of the parameters of a problem's own model."""
 
     parts: Sequence[Coefficients]
