@@ -87,9 +87,12 @@ _SENTENCES = {
 
 
 def advise(
-    table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int
+    table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int, made_fit: bool
 ) -> Iterator[Remedy]:
-    """Yield advice on verdicts: doubts about the inference, then remedies by their gain."""
+    """Yield advice on verdicts: doubts about the inference, then remedies by their gain.
+
+    `made_fit` says that the items made the fit, which a fit to them would only repeat.
+    """
     failed = set(table.loc[table["verdict"] == FAIL, "what"])
     off = failed | set(table.loc[table["verdict"] == WARN, "what"])
     values = table.groupby("what")["value"].first()
@@ -97,7 +100,9 @@ def advise(
     departing = int((tests["verdict"] != OK).sum())
     # wrong noise shows by size, in zeros and in shape
     explained = "noise" in failed and departing > 0
-    gaining = [] if explained else _remedies(gains, bool(failed), departing > 0)
+    of_model = bool(failed or departing) and not explained
+    refit = bool(failed) and not (explained or made_fit)
+    gaining = _remedies(gains, of_model, refit)
     numbers = {
         "clusters": values.get("clusters", 1.0),
         "k": values.get("leave-one-out"),
@@ -135,14 +140,14 @@ def advise(
         yield from remedies
 
 
-def _remedies(gains: "Gains", failed: bool, departing: bool) -> list[Remedy]:
-    """Remedies that gain more than chance: of columns alone if no test is off."""
+def _remedies(gains: "Gains", of_model: bool, refit: bool) -> list[Remedy]:
+    """Remedies that gain more than chance: of columns, and of the model or a new fit if asked."""
     remedies = [*_of_columns(gains)]
-    if failed or departing:
+    if of_model:
         remedies += _of_model(gains)
-    if failed:  # new items stray a little as a whole, by the error of the curves
-        refit = "The curves are off for all items: if others made the fit, fit again with these."
-        remedies.append(Remedy("curves", refit, nats=gains.overall()))
+    if refit:  # new items stray a little as a whole, by the error of the curves
+        words = "The curves are off for all items: fit again with these."
+        remedies.append(Remedy("curves", words, nats=gains.overall()))
     gaining = [remedy for remedy in remedies if remedy.nats > 0]
     return sorted(gaining, key=lambda remedy: -remedy.nats)
 
@@ -162,7 +167,7 @@ def _of_model(gains: "Gains") -> Iterator[Remedy]:
             f"Theta of some items may be exactly 0: fit {code_of(zeros)} {_SUMMARIZED}."
         )
         yield Remedy("zeros", words, prior=zeros, nats=zero)
-    if mixture:
+    elif mixture:
         mixed = mixture_of(prior)
         words = f"Theta given the score is not {prior.family}: fit {code_of(mixed)} {_SUMMARIZED}."
         yield Remedy("shape", words, prior=mixed, nats=mixture)
