@@ -1,4 +1,4 @@
-"""The verb `fit`: one prior, or the simplest of four that predicts well."""
+"""The verb `fit`: one prior, or that which predicts best."""
 
 import warnings
 from functools import partial
@@ -36,10 +36,11 @@ def fit(
     prior : Gamma, Normal, Beta, a mixture of them, "auto" or None
         The prior of theta given the score; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for
         values, ``soc.Beta()`` for successes. Groups of items deviate from shared curves, with
-        partial pooling; ``soc.Gamma(groups=False)`` pools them. ``"auto"`` fits the default, one
-        with ``exposure=soc.Spline()`` unless that gains next to nothing at the mode, and mixtures
-        where `check` asks for them, and takes the simplest within two standard errors of the best
-        by `compare`: ``fit.selection`` is the table. It needs joint cells (``joint=True`` of
+        partial pooling; ``soc.Gamma(groups=False)`` pools them. ``"auto"`` begins with the
+        default, pooled, and adds a term in exposure, a share of zeros, groups that the items name,
+        the shape of a mixture, and for at most 100 items constant curves, one after another: it
+        fits what a quick estimate gives a chance to gain a nat, and keeps what gains one in items
+        left out. ``fit.selection`` is the table. It needs joint cells (``joint=True`` of
         `summarize`). Where priors cannot be compared it takes the default and says why.
     method : VI, NUTS, FiveSteps or None
         The method of inference: ``soc.VI()`` (default), ``soc.NUTS()``, or ``soc.FiveSteps()``,
