@@ -35,7 +35,7 @@ _MATTERS = 1.1
 # parts of the scores and of the sizes, each with its own shifts
 _PARTS = 20
 # share of the larger gain from which the simpler remedy is preferred
-_NEARLY = 0.8
+NEARLY = 0.8
 _FEWEST = 5  # items of a level, on average
 _MOST_GROUPS = 50  # levels; items of more levels count as clustered
 _SUMMARIZED = "on soc.summarize(items, joint=True)"
@@ -58,7 +58,8 @@ _SPREADS = (
 )  # logarithms of their variances over that of theta
 _RISES = (0.0, 0.3, 0.7, 1.1)  # rises of theta that is not 0, in sds
 _FARTHEST = 50.0  # largest excess of a log density over that of the fit
-_SURE = 3.0  # sds of a gain by chance, which gains have to exceed
+# sds of a gain by chance, which gains have to exceed, if they must be sure
+_SURE = 3.0
 
 _SENTENCES = {
     "clusters allowed for": "Clusters matter: they make bands of the curves {clusters:.2f} times "
@@ -161,7 +162,7 @@ def _of_model(gains: "Gains") -> Iterator[Remedy]:
     mixture = 0.0 if prior.mixture else gains.mixture()
     # values may be zero effects too, which outcomes cannot tell from small ones
     zero = 0.0 if prior.zero or outcome.theta is LINEAR else gains.zero()
-    if zero > _NEARLY * mixture:
+    if zero > NEARLY * mixture:
         zeros = replace(prior, zero=True)
         words = (
             f"Theta of some items may be exactly 0: fit {code_of(zeros)} {_SUMMARIZED}."
@@ -251,7 +252,10 @@ def _more(spline: Spline) -> Spline:
 
 
 class Gains:
-    """Gains of remedies in nats, of all items, from some rows; if `sure`, 0 if perhaps chance."""
+    """Gains of remedies in nats, of all items, from some rows; 0 where chance explains them.
+
+    If `sure`, chance is far from explaining the others.
+    """
 
     def __init__(
         self,
@@ -260,9 +264,10 @@ class Gains:
         rng: Generator,
         sure: bool = True,
     ) -> None:
-        self._sure = sure
         _, self.items = items.sample(_ROWS, rng)
         self._scale = float(items.n.sum() / self.items.n.sum())
+        # some rows may stand out among all
+        self._sure = sure or self._scale > 1.0
         self.posterior = posterior
         outcome = self.posterior.outcome
         columns = self.items.columns
@@ -352,6 +357,7 @@ class Gains:
 
     def _certain(self, gain: float, freedom: int) -> float:
         excess = gain - freedom / 2
-        if self._sure and excess <= _SURE * np.sqrt(freedom / 2) + 1:
+        chance = _SURE * np.sqrt(freedom / 2) if self._sure else 0.0
+        if excess <= chance + 1:
             return 0.0
         return self._scale * excess

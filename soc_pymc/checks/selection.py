@@ -22,14 +22,14 @@ from ..families.rows import MEAN_ONLY
 from ..families.scales import LINEAR
 from ..fits.fit import Fit
 from ..posterior.predictive import posterior_of
-from .advice import Gains, mixture_of
+from .advice import NEARLY, Gains, mixture_of
 from .comparison import LeftOut, elpd_table, left_out, warn_of_clusters
 from .observations import observe
 
 # nats of all items: a step is tried if it may gain these, and kept if it does
 _WORTH = 1.0
 # share of cells with a large Pareto k, beyond which leave-one-out is not trusted
-_DOUBTFUL = 0.01
+_DOUBTFUL = 0.05
 # items up to which curves may be better constant
 _FEW = 100
 # levels up to which a grid of theta in each takes reasonable time
@@ -43,6 +43,7 @@ class Step(NamedTuple):
 
     prior: Prior
     nats: float  # expected gain; infinite where it is not known
+    doubt: str = ""  # what else speaks against trying it
 
 
 _Kind = Callable[[Fit, Statistics], Iterator[Step]]
@@ -110,11 +111,13 @@ class Selection:
             code = code_of(step.prior)
             if code in self._tried:
                 continue
-            if step.nats >= _WORTH:
-                steps.append(step)
-            else:
+            if step.nats < _WORTH:
                 gain = max(step.nats, 0.0)
                 self._left[code] = f"not fitted: it may gain {gain:.1f} nats"
+            elif step.doubt:
+                self._left[code] = f"not fitted: {step.doubt}"
+            else:
+                steps.append(step)
         return steps
 
     def _judge(self, fit: Fit) -> None:
@@ -212,7 +215,11 @@ def _zeros(best: Fit, stats: Statistics) -> Iterator[Step]:
     if best.prior.gridded or best.curves.outcome.theta is LINEAR:
         return
     prior = _feasible(replace(best.prior, zero=True), stats)
-    yield Step(prior, _gains(best, stats).zero())
+    gains = _gains(best, stats)
+    nats = gains.zero()
+    mixture = gains.mixture()
+    doubt = f"it may gain {nats:.1f} nats, a mixture {mixture:.1f}"
+    yield Step(prior, nats, doubt if nats < NEARLY * mixture else "")
 
 
 def _groups(best: Fit, stats: Statistics) -> Iterator[Step]:

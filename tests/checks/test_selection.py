@@ -121,17 +121,17 @@ CASES = [
     ([-4.0, -2.9, -3.0], [0, 0, 0], "second"),
     ([-40.0, -10.0, 0.0], [0, 0, 0], "third"),
     ([-40.0, -10.0, 0.0], [99, 0, 0], "third"),
-    ([-40.0, -10.0, 0.0], [0, 0, 11], "second"),
+    ([-40.0, -10.0, 0.0], [0, 0, 52], "second"),
     ([-40.0, None, -5.0], [0, 0, 0], "third"),
-    ([-40.0, -10.0, 0.0], [0, 11, 11], "plain"),
-    ([-40.0, -10.0, 0.0], [11, 11, 11], "plain"),
-    ([None, -10.0, 0.0], [0, 0, 11], "second"),
+    ([-40.0, -10.0, 0.0], [0, 52, 52], "plain"),
+    ([-40.0, -10.0, 0.0], [52, 52, 52], "plain"),
+    ([None, -10.0, 0.0], [0, 0, 52], "second"),
 ]
 
 
 @pytest.mark.parametrize(("elpd", "doubtful", "chosen"), CASES)
 def test_a_prior_is_kept_if_it_gains_a_nat_and_can_be_trusted(elpd, doubtful, chosen, monkeypatch):
-    """Of 1,024 cells at most 1% may have a large Pareto k; no elpd: the fit did not converge."""
+    """Of 1,024 cells at most 5% may have a large Pareto k; no elpd: the fit did not converge."""
     priors = {
         "plain": soc.Gamma(),
         "second": soc.Gamma(monotone=True),
