@@ -233,7 +233,7 @@ def _groups(best: Fit, stats: Statistics) -> Iterator[Step]:
 
 
 def _shape(best: Fit, stats: Statistics) -> Iterator[Step]:
-    """A mixture, with the share of zeros and without it."""
+    """A mixture; if it is not kept, one without the share of zeros or the term in exposure."""
     if best.prior.mixture:
         return
     nats = _gains(best, stats).mixture()
@@ -241,6 +241,8 @@ def _shape(best: Fit, stats: Statistics) -> Iterator[Step]:
     yield Step(mixture, nats)
     if mixture.zero:
         yield Step(replace(mixture, zero=False), nats)
+    if mixture.exposure is not None:
+        yield Step(replace(mixture, exposure=None), nats)
 
 
 def _constants(best: Fit, stats: Statistics) -> Iterator[Step]:
