@@ -93,7 +93,7 @@ def calibration_curves(
     warn_of_extrapolation(curves, scores, "scores are")
     columns = {"score": scores, "group": labels, curves.outcome.size: sizes}
     known = {role: values for role, values in columns.items() if values is not None}
-    return curves_of(posterior, known)
+    return curve_dataset(posterior, known)
 
 
 def curve_variables(
@@ -105,7 +105,7 @@ def curve_variables(
     return _over_sizes(posterior, columns, by_size)
 
 
-def curves_of(
+def curve_dataset(
     posterior: Posterior, columns: Columns, by_size: bool = False
 ) -> xr.Dataset:
     """`calibration_curves` of `curve_variables`."""
@@ -335,7 +335,7 @@ def prior_predictive(
     tree = tree_of_draws(built, stats, groups, prior.monotone)
     posterior = posterior_under(Curves.of(tree, prior))
     columns = _some_items(posterior.curves, stats, items, rng)
-    curves = curves_of(posterior, {"score": default_scores(posterior.curves)})
+    curves = curve_dataset(posterior, {"score": default_scores(posterior.curves)})
     dims = ("chain", "draw", "item")
     outcomes = posterior.simulate(columns, rng).astype(outcome.dtype)
     drawn = xr.Dataset(
