@@ -11,11 +11,10 @@ from .._lib.files import replacing
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
 from ..checks._check import Checks
-from ..checks.comparison import other_total
 from ..data.items import Items, check_items
 from ..data.sources import open_table
 from ..families.scales import LARGEST
-from ..fits.fit import FIT, Fit
+from ..fits.fit import FIT, Fit, other_total_of_statistics
 from ..posterior.item_columns import posterior_roles
 from ..posterior.scores import extrapolation_reported
 from ..quantities.curves import statistics_of
@@ -108,9 +107,7 @@ def report(
     overview = read_overview(fit, items, columns, options, progress)
     # the overview has warned of far scores, for all items
     with extrapolation_reported():
-        part = stats.table("part")
-        means = {fit.curves.outcome.observed: part["sum_y"] / part["n"]}
-        made_fit = not other_total(fit, means, part["n"])
+        made_fit = not other_total_of_statistics(fit, stats)
         choices: dict[str, Any] = {"by": tuple(by), "seed": seed, "progress": progress}
         # clusters of a sample may have one item each
         choices |= {"subset": _REPLICATED, "all_items": items, "made_fit": made_fit}

@@ -23,14 +23,13 @@ from ..data.sources import opened, word_columns
 from ..data.statistics import Statistics
 from ..families.rows import MEAN_ONLY
 from ..fits.deferred import Later
-from ..fits.fit import FIT, PARETO_K, Fit
-from ..fits.methods import Status
+from ..fits.fit import FIT, PARETO_K, Fit, Status, other_total
 from ..posterior.averages import cdf_without
 from ..posterior.item_columns import Columns, select
 from ..posterior.predictive import Posterior, posterior_of, posterior_under
 from . import pit
 from .advice import Gains, advise
-from .comparison import LeftOut, leave_one_out, other_total
+from .comparison import LeftOut, leave_one_out
 from .findings import (
     ALL,
     FAIL,

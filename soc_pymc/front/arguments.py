@@ -20,8 +20,7 @@ from ..data.roles import NO_SCORE, Roles
 from ..families import FAMILIES, OUTCOMES
 from ..families.outcome import Outcome
 from ..families.priors import Prior, Spline
-from ..fits.fit import Fit
-from ..fits.methods import Method
+from ..fits.fit import Fit, Method
 
 _PARAMETERS = re.compile(r"^Parameters\n-+\n(.*?)(^\w+\n-+\n|\Z)", re.DOTALL | re.M)
 _ENTRY = re.compile(r"^(\w+) : .*\n((?:    .*\n|\n)+)", re.M)

@@ -23,8 +23,7 @@ from ..families import OUTCOMES, family_of
 from ..families.outcome import Outcome
 from ..families.priors import Prior
 from ..families.scales import common_scale
-from ..fits.fit import Fit
-from ..fits.methods import Method
+from ..fits.fit import Fit, Method
 from ..posterior.calibration import curve_variables
 from ..posterior.item_columns import Columns, arrays_of, in_chunks
 from ..posterior.predictive import posterior_of
