@@ -152,7 +152,7 @@ def per_item(
     value: Any, name: str, n: int, error: Refusal = FitError
 ) -> NDArray[np.float64]:
     """Numbers, (n,), from one number for all items, or one for each."""
-    expected = "a number, or one for each item"
+    expected = "a number, or one for each"
     array = numbers_of(value, name, error, expected)
     if array.shape not in ((), (n,)):
         raise error(f"{name} has the shape {array.shape}: give {expected}, {n:,}")

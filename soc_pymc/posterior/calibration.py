@@ -154,11 +154,10 @@ def _sizes(curves: Curves, exposure: ArrayLike | None, n: int) -> Floats | None:
     if curves.prior.exposure is None:
         remedy = "leave out exposure=, or fit soc.Gamma(exposure=soc.Spline())"
         raise FitError(f"the fit's curves have no term in exposure: {remedy}")
-    sizes = numbers_of(exposure, "exposure")
-    if sizes.shape not in ((), (n,)) or not (np.isfinite(sizes) & (sizes > 0)).all():
-        rule = f"a positive number, or one for each of {n} scores"
-        raise FitError(f"exposure={shown(exposure)} must be {rule}")
-    return np.broadcast_to(sizes, n)
+    sizes = arguments.per_item(exposure, "exposure", n)
+    if not (np.isfinite(sizes) & (sizes > 0)).all():
+        raise FitError(f"exposure={shown(exposure)} must be positive numbers")
+    return sizes
 
 
 def _over_sizes(
