@@ -155,7 +155,7 @@ def per_item(
     expected = "a number, or one for each"
     array = numbers_of(value, name, error, expected)
     if array.shape not in ((), (n,)):
-        raise error(f"{name} has the shape {array.shape}: give {expected}, {n:,}")
+        raise error(f"{name} has the shape {array.shape}: give {expected} of {n:,}")
     return np.array(np.broadcast_to(array, n))
 
 
