@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import special
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Columns, Floats
 from .._lib.progress import phase
 from ..data.items import Items
 from ..data.roles import Roles
 from ..data.sources import batches, kind_of, open_table
 from ..fits.fit import Fit
 from ..posterior.averages import scorer
-from ..posterior.item_columns import Columns, arrays_of, posterior_roles
+from ..posterior.item_columns import arrays_of, posterior_roles
 from ..posterior.predictive import posterior_of
 from ..posterior.scores import Extrapolation
 

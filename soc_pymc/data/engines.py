@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints
 from .._lib.progress import phase
 from ..families.outcome import Outcome
-from .binning import CELL_SUMS, Columns, Grid, Pile, Sums, make_lookup, sums_of
+from .binning import CELL_SUMS, Grid, Pile, Sums, make_lookup, sums_of
 from .formulas import (
     Folds,
     block_of_labels,

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from .. import prior_table
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints
 from ..fits.curves import Curves
 from .item_columns import (
-    Columns,
     Scorer,
     ThetaMixture,
     in_chunks,

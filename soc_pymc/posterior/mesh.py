@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 from scipy.interpolate import RegularGridInterpolator
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints
 from ..fits.curves import Curves
-from .item_columns import Columns, Scorer, own_outcomes, select
+from .item_columns import Scorer, own_outcomes, select
 
 # points along each axis of a mesh of 1, 2 or 3 (score, size, outcome), and least number of items
 _POINTS = (0, 20, 20, 12)
