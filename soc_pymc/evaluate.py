@@ -11,7 +11,7 @@ import xarray as xr
 from scipy import optimize, special
 
 from ._lib.arguments import PROBABILITY, SEED, A, Whole
-from ._lib.arrays import Floats, equal_parts
+from ._lib.arrays import Columns, Floats, equal_parts
 from ._lib.errors import FitError, ItemsError
 from ._lib.progress import phase
 from .checks.comparison import cross_validate, warn_of_clusters
@@ -35,7 +35,7 @@ from .families.outcome import Outcome
 from .families.scales import LINEAR, LOG
 from .fits.fit import Fit, named_fits
 from .posterior.averages import further_cdf_interval, scorer
-from .posterior.item_columns import Columns, frame_columns, in_chunks, prior_columns
+from .posterior.item_columns import frame_columns, in_chunks, prior_columns
 from .posterior.predictive import posterior_of
 from .posterior.scores import warn_of_extrapolation
 

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from scipy import special
 
 from .. import __version__, decisions, plots, quantities
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints
 from .._lib.reprs import code_of, html_table, number, short, visible
 from ..checks._check import CheckResult
 from ..checks.findings import (
@@ -36,7 +36,6 @@ from ..plots.style import picture_of
 from ..posterior.averages import scorer
 from ..posterior.calibration import bands
 from ..posterior.item_columns import (
-    Columns,
     arrays_of,
     in_chunks,
     posterior_roles,

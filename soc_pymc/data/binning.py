@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Bools, Columns, Floats, Ints
 from ..families.scales import LINEAR, MIDDLE, SCALES
 from .formulas import FLOOR, score_cell
 
-Columns = Mapping[str, NDArray[Any]]
 # tables of keys and sums by name ("joint" may be missing), labels of groups, number of items
 Sums = tuple[dict[str, Any], list[str], int]
 

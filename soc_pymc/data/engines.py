@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import ItemsError
 from .._lib.progress import phase
 from .._lib.reprs import digits
@@ -19,7 +19,6 @@ from ..families.outcome import Outcome
 from ..families.scales import LARGEST_COUNT, Bounds
 from .binning import (
     CELL_SUMS,
-    Columns,
     Pile,
     ScoreGrid,
     Sums,

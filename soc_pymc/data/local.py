@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._lib.arrays import Floats, Ints, compiled
+from .._lib.arrays import Columns, Floats, Ints, compiled
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import phase
 from .._lib.threads import ordered_map
 from ..families.outcome import Outcome, sum_of
 from .binning import (
     CELL_SUMS,
-    Columns,
     Lookup,
     Pile,
     ScoreGrid,

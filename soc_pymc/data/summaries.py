@@ -16,7 +16,7 @@ from .._lib.arguments import (
     numbers_of,
     switch,
 )
-from .._lib.arrays import Floats, middle_shares
+from .._lib.arrays import Columns, Floats, middle_shares
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
 from .._lib.progress import is_shown
 from .._lib.reprs import digits
@@ -299,16 +299,14 @@ def _edges_of_bins(reader: Grouped | Local, options: Options) -> Floats:
 
 
 def _without_atoms(
-    scores: binning.Columns, grid: binning.ScoreGrid, atoms: list[float]
+    scores: Columns, grid: binning.ScoreGrid, atoms: list[float]
 ) -> Floats:
     """Weight of each cell; atoms have bins of their own."""
     in_atoms = np.isin(scores["cell"], grid.cell(atoms))
     return np.where(in_atoms, 0.0, scores["amount"])
 
 
-def _shared_scores(
-    reader: Grouped | Local, scores: binning.Columns
-) -> dict[float, int]:
+def _shared_scores(reader: Grouped | Local, scores: Columns) -> dict[float, int]:
     """Scores that are atoms, with their numbers of items."""
     grid = binning.FIRST_GRID
     ends = reader.items.outcome.ends
@@ -342,7 +340,7 @@ def _check_joint(tables: dict[str, Any], items: Items, most: int, must: bool) ->
 
 
 def _attrs(
-    items: Items, rule: Folds, folds: int | None, part: binning.Columns
+    items: Items, rule: Folds, folds: int | None, part: Columns
 ) -> dict[str, Any]:
     """Attributes of statistics."""
     folds_by = {

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import elementwise
 
 from .._lib.arguments import Real, per_item
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import FitError
 from .._lib.reprs import digits
 from ..data.items import Items, check_outcomes
@@ -17,13 +17,7 @@ from ..families.family import Family
 from ..families.rows import Pair
 from ..families.scales import LARGEST
 from ..fits.fit import Fit
-from ..posterior.item_columns import (
-    Columns,
-    ThetaMixture,
-    in_chunks,
-    read_items,
-    select,
-)
+from ..posterior.item_columns import ThetaMixture, in_chunks, read_items, select
 from ..posterior.predictive import Posterior, posterior_of
 
 # items whose posteriors are held at once by a thread, at most

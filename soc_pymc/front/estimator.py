@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._fit import fit
 from .._lib.arguments import PROBABILITY, per_item, shown
-from .._lib.arrays import Floats
+from .._lib.arrays import Columns, Floats
 from .._lib.errors import FitError, ItemsError
 from ..data.engines import scan
 from ..data.items import ITEMS, Items
@@ -25,7 +25,7 @@ from ..families.priors import Prior
 from ..families.scales import common_scale
 from ..fits.fit import Fit, Method
 from ..posterior.calibration import curve_variables
-from ..posterior.item_columns import Columns, arrays_of, in_chunks
+from ..posterior.item_columns import arrays_of, in_chunks
 from ..posterior.predictive import posterior_of
 from ..posterior.scores import warn_of_extrapolation
 from ..posterior.scoring import item_posteriors

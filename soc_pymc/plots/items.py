@@ -379,7 +379,7 @@ def plot_calibration(
     name = OrNone(A(str, "text"))(name, "name")
     ax = AX(ax, "ax")
     # which loads PyMC
-    from ..inference.fitting import fit as fit_statistics
+    from ..inference.fitting import fit_prior
 
     labels = np.asarray(y)
     predicted = numbers_of(p, "p", ItemsError)
@@ -398,7 +398,7 @@ def plot_calibration(
         )
     table = pd.DataFrame({"p": predicted, "y": labels.astype(float), "n": 1})[proper]
     items = BinomialItems(table, score="p", successes="y", trials="n")
-    fit = fit_statistics(summarize(items, on_leakage="ignore"), prior)
+    fit = fit_prior(summarize(items, on_leakage="ignore"), prior)
     # beyond 98% of the scores, what is smooth in the logit runs upright along the linear axis
     axis = fit.axis("mean")
     low, high = axis(np.quantile(table["p"], _ENDS))

@@ -12,10 +12,9 @@ import pandas as pd
 from scipy.interpolate import RegularGridInterpolator
 
 from .. import prior_table
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints
 from ..fits.curves import Curves
 from .item_columns import (
-    Columns,
     Scorer,
     ThetaMixture,
     in_chunks,

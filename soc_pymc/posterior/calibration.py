@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from .._lib import arguments
 from .._lib.arguments import DRAWS, PROBABILITY, SEED, A, numbers_of, shown, switch
-from .._lib.arrays import Floats
+from .._lib.arrays import Columns, Floats
 from .._lib.errors import FitError, ItemsWarning, warn_user
 from .._lib.threads import one_blas_thread
 from ..data.items import label_of
@@ -19,7 +19,6 @@ from ..families.priors import Prior
 from ..families.scales import LINEAR, LOG, LOGIT, SCALES
 from ..fits.curves import Curves
 from ..fits.fit import Fit
-from .item_columns import Columns
 from .predictive import Posterior, posterior_of, posterior_under
 from .scores import bin_scores_of, warn_of_extrapolation
 from .weights import P_ZERO, moment_variables

@@ -1,6 +1,6 @@
 """Columns of items by role, read for a fit, and theta of items as finite mixtures."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from .._lib.arguments import Rule
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import is_shown, parts, phase
 from .._lib.threads import ordered_map
@@ -26,7 +26,6 @@ from .scores import warn_of_extrapolation
 
 # Arrays of one length by role: score, outcome, size and ``group``. Where an item stands for several
 # whose scores differ, ``spread`` is the variance of the first curve over them.
-Columns = Mapping[str, NDArray[Any]]
 # From items to mean, sd, variance, quantiles and any P(theta = 0 | t, y) of theta, (rows, n)
 Scorer = Callable[[Columns], Floats]
 

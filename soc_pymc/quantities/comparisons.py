@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from .._lib.arguments import PROBABILITY, SEED, A, shown
-from .._lib.arrays import Floats, Ints, equal_parts
+from .._lib.arrays import Columns, Floats, Ints, equal_parts
 from .._lib.errors import FitError
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
@@ -32,13 +32,7 @@ from ..families.scales import LINEAR, LOG, LOGIT
 from ..fits.curves import Curves
 from ..fits.fit import FIT, PARETO_K, Fit
 from ..posterior.calibration import calibration_curves
-from ..posterior.item_columns import (
-    Columns,
-    check_statistics,
-    in_chunks,
-    read_items,
-    select,
-)
+from ..posterior.item_columns import check_statistics, in_chunks, read_items, select
 from ..posterior.predictive import Posterior, posterior_of
 from ..posterior.scores import extrapolation_reported
 from .curves import SHARES, r_squared, score_quantiles, statistics_of, variance_parts

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from .._lib import arguments as rules
 from .._lib.arguments import PROBABILITY, OneOf, OrNone, shown
-from .._lib.arrays import Bools, Floats, Ints, equal_parts, middle_shares
+from .._lib.arrays import Bools, Columns, Floats, Ints, equal_parts, middle_shares
 from .._lib.errors import FitError
 from ..checks.findings import ALL, PROB, Result, estimates, result_table
 from ..checks.observations import (
@@ -25,13 +25,7 @@ from ..data.statistics import STATISTICS, Statistics
 from ..fits.curves import Curves
 from ..fits.fit import FIT, Fit
 from ..posterior.calibration import calibration_curves, curve_variables
-from ..posterior.item_columns import (
-    Columns,
-    check_statistics,
-    posterior_roles,
-    select,
-    summed,
-)
+from ..posterior.item_columns import check_statistics, posterior_roles, select, summed
 from ..posterior.predictive import Posterior, posterior_of
 from ..posterior.scores import BinPositions, warn_of_extrapolated_bins
 
