@@ -5,6 +5,7 @@ antithetic proposals is an unbiased estimate of its integral. With the same nois
 it is smooth; with fresh noise, Pareto k covers levels too (Andrieu and Roberts 2009).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -24,10 +25,10 @@ from .density import (
     posterior_draws,
 )
 from .level_kernel import add_slopes, add_values, solve
-from .row_polynomials import make_surrogates
+from .row_polynomials import Surrogates, make_surrogates
 
 # pairs for weights and draws, and rows times pairs
-_MOST_PAIRS = 8
+_MOST_PAIRS = 16
 _MOST_ROWS = 50_000
 _FRESH_PAIRS = 4  # for gradients
 _SHARPER = 6  # times as many pairs for large weights
@@ -35,13 +36,16 @@ _RANGE_DRAWS = 100  # for the range of polynomials
 # share of their width by which ranges are widened on either side
 _FARTHER = 0.25
 # of polynomials: an exact value costs as much as fifty of them
-_DEGREES = 5, 7, 9, 11, 15
+_DEGREES = 5, 7, 11, 15
 # nats, allowed for all polynomials; importance weights vary by more
 _ERROR = 3e-2
 _MOST_VALUES = (
-    # numbers of both curves at all rows, proposals and draws: 160 MB
-    20_000_000
+    # rows times pairs and draws at once: 16 MB, so that memory is used again
+    2_000_000
 )
+_NO_NOISE = np.empty((0, 0, 0, 0))
+_NO_LEVELS = np.empty((0, 0, 0))
+_NONE = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +62,37 @@ class _Proposed:
     log_ratio: Floats  # (G, N, draws): of prior to proposal
 
 
+class _NearRows(NamedTuple):
+    """Rows in units of their polynomials' regions, as `level_kernel` takes them."""
+
+    centre: Floats  # (2, rows)
+    per_unit: Floats  # (2, rows): 0 for rows without a polynomial
+    designs: tuple[Floats, Floats]
+    # degrees, and coefficients of values and of both slopes
+    polynomials: tuple[Ints, Floats, Floats, Floats]
+
+    @staticmethod
+    def of(surrogates: Surrogates, designs: Sequence[Floats]) -> "_NearRows":
+        """Rows from their polynomials and both curves' functions of levels' coefficients."""
+        good = surrogates.reach > 0.0
+        per_unit = np.divide(
+            1.0, surrogates.reach, out=np.zeros_like(surrogates.reach), where=good
+        )
+        values = surrogates.coefficients
+        power = np.arange(1.0, values.shape[1])
+        by_u = np.zeros_like(values)
+        by_v = np.zeros_like(values)
+        by_u[:, :-1] = values[:, 1:] * power[:, None]
+        by_v[:, :, :-1] = values[:, :, 1:] * power
+        degree = np.where(good.all(axis=0), surrogates.degree, -1)
+        first, second = (
+            np.ascontiguousarray(design * units[:, None])
+            for design, units in zip(designs, per_unit, strict=True)
+        )
+        polynomials = degree, values, by_u, by_v
+        return _NearRows(surrogates.centre, per_unit, (first, second), polynomials)
+
+
 class _AtRows(NamedTuple):
     """Rows at proposals."""
 
@@ -66,6 +101,20 @@ class _AtRows(NamedTuple):
     # indices of rows, proposals and draws where a row's polynomial does not hold, and both curves
     outside: tuple[Ints, ...]
     curves: list[Floats]
+
+
+def _pairs(
+    shared: Floats,
+    tau: Floats,
+    prior_noise: Floats,
+    mean: Floats,
+    moves: Floats,
+    log_density: Floats,
+) -> _Proposed:
+    """Proposals on either side of a mean, from minus the log density of their moves."""
+    scaled = np.concatenate([mean + moves, mean - moves], axis=2)
+    log_ratio = np.tile(log_density, (1, 2, 1)) - 0.5 * (scaled**2).sum(axis=1)
+    return _Proposed(shared, tau, prior_noise, scaled, log_ratio)
 
 
 class LevelDensity:
@@ -83,13 +132,16 @@ class LevelDensity:
         self._turns = [part.laplace.turn for part in built.coordinates.parts]
         rows = len(self._rows.level)
         self._noise = self._draw_noise(1, 1)
-        self._surrogates = self._polynomials()
+        self._near = self._polynomials()
+        order = np.argsort(self._rows.level, kind="stable")
+        numbers = np.arange(self._rows.number + 1)
+        self._ordered = order, np.searchsorted(self._rows.level[order], numbers)
         # many small levels need several, and large ones, where a pair costs more, only one
         self._pairs = int(np.clip(_MOST_ROWS // rows, 1, _MOST_PAIRS))
 
     def _chunk(self, pairs: int) -> int:
         """Draws evaluated at once."""
-        return int(np.clip(_MOST_VALUES // (4 * pairs * len(self._rows.level)), 5, 250))
+        return int(np.clip(_MOST_VALUES // (pairs * len(self._rows.level)), 5, 250))
 
     def _draw_noise(self, draws: int, pairs: int) -> tuple[Floats, Floats]:
         """Draws of the coefficients' prior, in units of tau, and of the sites' pulls."""
@@ -100,8 +152,8 @@ class LevelDensity:
             prior.shape
         )
 
-    def _proposed(self, point: Point, noise: tuple[Floats, Floats]) -> _Proposed:
-        """Proposals at shared coefficients and scales."""
+    def _pull(self, point: Point) -> tuple[Floats, Floats, Floats]:
+        """Shared coefficients and scales, and slopes of the levels' sites where x = 0."""
         # With D = diag(tau) and x = b / tau the site is x'D u - x'D A D x / 2. So x is N(M^-1 D u,
         # M^-1), M = I + D A D, as is M^-1 (D u + noise) with noise of covariance M. Nothing is
         # divided by tau, which may be tiny.
@@ -110,23 +162,30 @@ class LevelDensity:
         tau = np.ascontiguousarray(np.exp(point.log_scales[:, self._kind]).T)
         levels = self._levels
         coupled = np.tensordot(levels.coupling, shared - levels.centre[:, None], 1)
-        pull = tau * (levels.pull[:, :, None] - coupled)
+        pull = np.ascontiguousarray(levels.pull[:, :, None] - coupled)
+        return shared, tau, (tau * pull)[:, :, None]
+
+    def _proposed(self, point: Point, noise: tuple[Floats, Floats]) -> _Proposed:
+        """Proposals at shared coefficients and scales, which are smooth in these."""
+        shared, tau, pull = self._pull(point)
         pushes = noise[0] + tau[:, None] * noise[1]
-        solution = np.concatenate([pull[:, :, None], pushes], axis=2)
-        log_det, _ = solve(levels.information, tau, solution)
-        mean = solution[:, :, :1]
+        solution = np.concatenate([pull, pushes], axis=2)
+        log_det = solve(self._levels.information, tau, solution, _NO_NOISE, _NO_LEVELS)
         moves = solution[:, :, 1:]
-        scaled = np.concatenate([mean + moves, mean - moves], axis=2)
-        log_density = np.tile(0.5 * (moves * pushes).sum(axis=1), (1, 2, 1))
-        log_ratio = log_density - 0.5 * (scaled**2).sum(axis=1) - 0.5 * log_det[:, None]
-        return _Proposed(shared, tau, noise[0], scaled, log_ratio)
+        log_density = 0.5 * (moves * pushes).sum(axis=1) - 0.5 * log_det[:, None]
+        return _pairs(shared, tau, noise[0], solution[:, :, :1], moves, log_density)
 
     def _fresh(self, rows: Floats, pairs: int) -> tuple[_Proposed, Floats]:
         """Proposals with fresh noise for every draw, and the log prior density."""
         point = self._coordinates.at(rows)
-        return self._proposed(
-            point, self._draw_noise(len(rows), pairs)
-        ), point.log_density
+        shared, tau, mean = self._pull(point)
+        levels, size = self._levels.pull.shape
+        moves = self._rng.standard_normal((levels, size, pairs, len(rows)))
+        log_density = 0.5 * (moves**2).sum(axis=1)
+        log_det = solve(self._levels.information, tau, mean, moves, _NO_LEVELS)
+        log_density -= 0.5 * log_det[:, None]
+        proposed = _pairs(shared, tau, _NO_NOISE, mean, moves, log_density)
+        return proposed, point.log_density
 
     def _curves(self, proposed: _Proposed) -> Floats:
         """Both curves at the rows, (2, rows, N draws)."""
@@ -140,16 +199,16 @@ class LevelDensity:
     def _log_weights(self, proposed: _Proposed) -> tuple[Floats, "_AtRows"]:
         """Log importance weights (G, N, draws) of proposals, and what is needed for slopes."""
         rows = self._rows
+        near = self._near
         shared = (rows.shared @ proposed.shared).reshape(2, len(rows.level), -1)
         deviations = proposed.tau[:, None] * proposed.scaled
-        designs = rows.terms[0].design, rows.terms[1].design
-        order = np.argsort(rows.level, kind="stable")
-        ends = np.searchsorted(rows.level[order], np.arange(rows.number + 1))
-        linear = designs, shared, order, ends
+        places = (shared - near.centre[:, :, None]) * near.per_unit[:, :, None]
+        linear = near.designs, places, *self._ordered
         outside = np.zeros((len(rows.level), *deviations.shape[2:]), dtype=np.bool_)
         log_weight = proposed.log_ratio.copy()
-        add_values(linear, deviations, self._surrogates, log_weight, outside)
-        row, n, draw = np.nonzero(outside)
+        marks = add_values(linear, deviations, near.polynomials, log_weight, outside)
+        row, n, draw = np.nonzero(outside) if marks else (_NONE, _NONE, _NONE)
+        designs = rows.terms[0].design, rows.terms[1].design
         level = rows.level[row]
         parts = np.split(np.arange(deviations.shape[1]), [designs[0].shape[1]])
         curves = [
@@ -169,18 +228,19 @@ class LevelDensity:
         self, at_rows: "_AtRows", weights: Floats
     ) -> tuple[Floats, Floats]:
         """Weighted slopes in deviations (G, K, N, draws), and in both curves (2 rows, draws)."""
-        designs, shared = at_rows.linear[:2]
+        designs = [term.design for term in self._rows.terms]
         level = self._rows.level
         by_deviation = np.zeros_like(at_rows.deviations)
-        by_row = np.zeros_like(shared)
+        by_row = np.zeros_like(at_rows.linear[1])
         add_slopes(
             at_rows.linear,
             at_rows.deviations,
-            self._surrogates,
+            self._near.polynomials,
             weights,
             by_deviation,
             by_row,
         )
+        by_row *= self._near.per_unit[:, :, None]
         row, n, draw = at_rows.outside
         if not len(row):
             return by_deviation, by_row.reshape(-1, by_row.shape[2])
@@ -260,7 +320,8 @@ class LevelDensity:
         solution = np.concatenate(
             [by_x.sum(axis=2, keepdims=True), plus - minus], axis=2
         )
-        _, variance = solve(self._levels.information, tau, solution)
+        variance = np.empty((*solution.shape[:2], solution.shape[3]))
+        solve(self._levels.information, tau, solution, _NO_NOISE, variance)
         by_mean = solution[:, :, 0]
         by_move = solution[:, :, 1:]
         of_pairs = sum(np.split(weights, 2, axis=2)) * moves
@@ -286,10 +347,11 @@ class LevelDensity:
     def draws(self, rows: Floats) -> xr.Dataset:
         """Draws with the levels' curves, chosen among proposals by importance weights."""
         posterior = posterior_draws(self._coordinates, rows)
-        step = self._chunk(self._pairs)
+        pairs = -(-self._pairs // 2)  # one is chosen, so noise matters less
+        step = self._chunk(pairs)
         chosen = []
         for begin in range(0, len(rows), step):
-            proposed, _ = self._fresh(rows[begin : begin + step], self._pairs)
+            proposed, _ = self._fresh(rows[begin : begin + step], pairs)
             log_weight, _ = self._log_weights(proposed)
             # the largest weight times a Gumbel number is at n with the probability of n's weight
             best = (log_weight + self._rng.gumbel(size=log_weight.shape)).argmax(axis=1)
@@ -313,8 +375,8 @@ class LevelDensity:
             {grouping.name: list(grouping.levels)}
         )
 
-    def _polynomials(self) -> tuple[Any, ...]:
-        """Polynomials of rows for `level_kernel`, on the range of draws around the start."""
+    def _polynomials(self) -> "_NearRows":
+        """Polynomials of rows on the range of draws around the start."""
         start = self._coordinates.start
         step = self._chunk(1)
         draws = self._rng.normal(start, 1.0, (_RANGE_DRAWS, len(start)))
@@ -332,14 +394,4 @@ class LevelDensity:
         near = make_surrogates(
             self._built.pilot.data, low - more, high + more, _ERROR, _DEGREES
         )
-        power = np.arange(1.0, near.coefficients.shape[1])
-        by_u = np.zeros_like(near.coefficients)
-        by_v = np.zeros_like(near.coefficients)
-        by_u[:, :-1] = near.coefficients[:, 1:] * power[:, None]
-        by_v[:, :, :-1] = near.coefficients[:, :, 1:] * power
-        # rows without one
-        with np.errstate(divide="ignore", invalid="ignore"):
-            by_u /= near.reach[0, :, None, None]
-            by_v /= near.reach[1, :, None, None]
-        shape = near.centre, near.reach, near.degree
-        return *shape, near.coefficients, by_u, by_v
+        return _NearRows.of(near, [term.design for term in self._rows.terms])
