@@ -5,7 +5,6 @@ antithetic proposals is an unbiased estimate of its integral. With the same nois
 it is smooth; with fresh noise, Pareto k covers levels too (Andrieu and Roberts 2009).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -24,8 +23,8 @@ from .density import (
     finite_values,
     posterior_draws,
 )
-from .level_kernel import add_slopes, add_values, solve
-from .row_polynomials import Surrogates, make_surrogates
+from .row_kernels import add_slopes, add_values, solve
+from .row_polynomials import make_surrogates
 
 # pairs for weights and draws, and rows times pairs
 _MOST_PAIRS = 16
@@ -36,7 +35,7 @@ _RANGE_DRAWS = 100  # for the range of polynomials
 # share of their width by which ranges are widened on either side
 _FARTHER = 0.25
 # of polynomials: an exact value costs as much as fifty of them
-_DEGREES = 5, 7, 11, 15
+_DEGREES = 5, 7, 9, 11, 15
 # nats, allowed for all polynomials; importance weights vary by more
 _ERROR = 3e-2
 _MOST_VALUES = (
@@ -62,41 +61,10 @@ class _Proposed:
     log_ratio: Floats  # (G, N, draws): of prior to proposal
 
 
-class _NearRows(NamedTuple):
-    """Rows in units of their polynomials' regions, as `level_kernel` takes them."""
-
-    centre: Floats  # (2, rows)
-    per_unit: Floats  # (2, rows): 0 for rows without a polynomial
-    designs: tuple[Floats, Floats]
-    # degrees, and coefficients of values and of both slopes
-    polynomials: tuple[Ints, Floats, Floats, Floats]
-
-    @staticmethod
-    def of(surrogates: Surrogates, designs: Sequence[Floats]) -> "_NearRows":
-        """Rows from their polynomials and both curves' functions of levels' coefficients."""
-        good = surrogates.reach > 0.0
-        per_unit = np.divide(
-            1.0, surrogates.reach, out=np.zeros_like(surrogates.reach), where=good
-        )
-        values = surrogates.coefficients
-        power = np.arange(1.0, values.shape[1])
-        by_u = np.zeros_like(values)
-        by_v = np.zeros_like(values)
-        by_u[:, :-1] = values[:, 1:] * power[:, None]
-        by_v[:, :, :-1] = values[:, :, 1:] * power
-        degree = np.where(good.all(axis=0), surrogates.degree, -1)
-        first, second = (
-            np.ascontiguousarray(design * units[:, None])
-            for design, units in zip(designs, per_unit, strict=True)
-        )
-        polynomials = degree, values, by_u, by_v
-        return _NearRows(surrogates.centre, per_unit, (first, second), polynomials)
-
-
 class _AtRows(NamedTuple):
     """Rows at proposals."""
 
-    linear: Any  # as `level_kernel` takes rows
+    linear: Any  # as `row_kernels` takes rows
     deviations: Floats  # (G, K, N, draws)
     # indices of rows, proposals and draws where a row's polynomial does not hold, and both curves
     outside: tuple[Ints, ...]
@@ -132,7 +100,7 @@ class LevelDensity:
         self._turns = [part.laplace.turn for part in built.coordinates.parts]
         rows = len(self._rows.level)
         self._noise = self._draw_noise(1, 1)
-        self._near = self._polynomials()
+        self._surrogates = self._polynomials()
         order = np.argsort(self._rows.level, kind="stable")
         numbers = np.arange(self._rows.number + 1)
         self._ordered = order, np.searchsorted(self._rows.level[order], numbers)
@@ -199,16 +167,14 @@ class LevelDensity:
     def _log_weights(self, proposed: _Proposed) -> tuple[Floats, "_AtRows"]:
         """Log importance weights (G, N, draws) of proposals, and what is needed for slopes."""
         rows = self._rows
-        near = self._near
         shared = (rows.shared @ proposed.shared).reshape(2, len(rows.level), -1)
         deviations = proposed.tau[:, None] * proposed.scaled
-        places = (shared - near.centre[:, :, None]) * near.per_unit[:, :, None]
-        linear = near.designs, places, *self._ordered
+        designs = rows.terms[0].design, rows.terms[1].design
+        linear = designs, shared, *self._ordered
         outside = np.zeros((len(rows.level), *deviations.shape[2:]), dtype=np.bool_)
         log_weight = proposed.log_ratio.copy()
-        marks = add_values(linear, deviations, near.polynomials, log_weight, outside)
+        marks = add_values(linear, deviations, self._surrogates, log_weight, outside)
         row, n, draw = np.nonzero(outside) if marks else (_NONE, _NONE, _NONE)
-        designs = rows.terms[0].design, rows.terms[1].design
         level = rows.level[row]
         parts = np.split(np.arange(deviations.shape[1]), [designs[0].shape[1]])
         curves = [
@@ -228,19 +194,18 @@ class LevelDensity:
         self, at_rows: "_AtRows", weights: Floats
     ) -> tuple[Floats, Floats]:
         """Weighted slopes in deviations (G, K, N, draws), and in both curves (2 rows, draws)."""
-        designs = [term.design for term in self._rows.terms]
+        designs, shared = at_rows.linear[:2]
         level = self._rows.level
         by_deviation = np.zeros_like(at_rows.deviations)
-        by_row = np.zeros_like(at_rows.linear[1])
+        by_row = np.zeros_like(shared)
         add_slopes(
             at_rows.linear,
             at_rows.deviations,
-            self._near.polynomials,
+            self._surrogates,
             weights,
             by_deviation,
             by_row,
         )
-        by_row *= self._near.per_unit[:, :, None]
         row, n, draw = at_rows.outside
         if not len(row):
             return by_deviation, by_row.reshape(-1, by_row.shape[2])
@@ -375,8 +340,8 @@ class LevelDensity:
             {grouping.name: list(grouping.levels)}
         )
 
-    def _polynomials(self) -> "_NearRows":
-        """Polynomials of rows on the range of draws around the start."""
+    def _polynomials(self) -> tuple[Any, ...]:
+        """Polynomials of rows for `row_kernels`, on the range of draws around the start."""
         start = self._coordinates.start
         step = self._chunk(1)
         draws = self._rng.normal(start, 1.0, (_RANGE_DRAWS, len(start)))
@@ -391,7 +356,5 @@ class LevelDensity:
         low = low.min(axis=0)
         high = high.max(axis=0)
         more = _FARTHER * (high - low)
-        near = make_surrogates(
-            self._built.pilot.data, low - more, high + more, _ERROR, _DEGREES
-        )
-        return _NearRows.of(near, [term.design for term in self._rows.terms])
+        data = self._built.pilot.data
+        return make_surrogates(data, low - more, high + more, _ERROR, _DEGREES).arrays
