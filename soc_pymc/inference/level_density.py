@@ -27,10 +27,9 @@ from .row_kernels import add_slopes, add_values, solve
 from .row_polynomials import make_surrogates
 
 # pairs for weights and draws, and rows times pairs
-_MOST_PAIRS = 16
+_MOST_PAIRS = 20
 _MOST_ROWS = 50_000
 _FRESH_PAIRS = 4  # for gradients
-_SHARPER = 6  # times as many pairs for large weights
 _RANGE_DRAWS = 100  # for the range of polynomials
 # share of their width by which ranges are widened on either side
 _FARTHER = 0.25
@@ -228,7 +227,6 @@ class LevelDensity:
             self._values(self._pairs),
             self.draws,
             self.fresh(),
-            self._values(_SHARPER * self._pairs),
             fewest=0.03,
             effective=2.0,
             made=2.0,

@@ -63,14 +63,12 @@ class Skewed:
     def densities(self, densities: Densities) -> Densities:
         """The densities of u."""
         assert densities.fresh
-        assert densities.sharp
         return replace(
             densities,
             bound=self.evaluate(densities.bound),
             weights=self.values(densities.weights),
             draws=lambda rows: densities.draws(self.points(rows)),
             fresh=self.evaluate(densities.fresh),
-            sharp=self.values(densities.sharp),
         )
 
 
@@ -84,17 +82,16 @@ class _Steps(NamedTuple):
 
 
 def improved(
-    densities: Densities, location: Floats, factor: Floats, rng: np.random.Generator
-) -> tuple[Densities, Floats, Floats]:
+    densities: Densities, gaussian: tuple[Floats, Floats], rng: np.random.Generator
+) -> tuple[Densities, tuple[Floats, Floats]]:
     """Densities in coordinates that are hardly skewed; location and factor of a Gaussian there."""
     assert densities.fresh
-    steps = _stepped(densities.fresh, location, factor, _CROSSES, rng)
+    steps = _stepped(densities.fresh, *gaussian, _CROSSES, rng)
     densities = _skewed(steps).densities(densities)
     assert densities.fresh
-    centre = np.zeros_like(location)
-    unit = np.eye(len(location))
-    steps = _stepped(densities.fresh, centre, unit, _CROSSES_OF_SKEWED, rng)
-    return densities, steps.location, steps.factor
+    start = np.zeros_like(steps.location), np.eye(len(steps.location))
+    steps = _stepped(densities.fresh, *start, _CROSSES_OF_SKEWED, rng)
+    return densities, (steps.location, steps.factor)
 
 
 def _stepped(

@@ -60,7 +60,6 @@ _CLEAR_ESS = 0.95
 # draws for the estimate of Pareto k, and at most where it is unclear
 _FEWEST_DRAWS = 1000
 _MOST_DRAWS = 4000
-_LARGEST = 25  # draws for each one whose estimate is made again
 _ANNEALED = (20, 24)  # densities of annealing, and of another try
 _ENOUGH = 0.1  # effective sample that ends annealing
 # largest change of a width between both
@@ -246,10 +245,8 @@ def _run(built: Problem, method: VI, progress: bool | None) -> tuple[Groups, Sta
         counted = _counted(evaluate, shown)
         gaussian, problem = _gaussian(counted, start, method.max_iterations, rng)
         if densities.fresh and not problem:
-            fresh = _counted(densities.fresh, shown)
-            densities, *gaussian = improved(
-                replace(densities, fresh=fresh), *gaussian, rng
-            )
+            fresh = replace(densities, fresh=_counted(densities.fresh, shown))
+            densities, gaussian = improved(fresh, gaussian, rng)
     with phase(
         "fit: draws and Pareto k", unit="evaluations", enabled=progress
     ) as shown:
@@ -367,7 +364,8 @@ def _weighed_draws(
     number = max(requested, _FEWEST_DRAWS)
     while len(noise) < number:
         fresh = rng.normal(size=(number - len(noise), len(location)))
-        weight = _log_weights(densities, location + fresh @ factor.T, fresh)
+        weight = densities.weights(location + fresh @ factor.T)
+        weight += 0.5 * (fresh**2).sum(axis=1)
         noise = np.concatenate([noise, fresh])
         log_weight = np.concatenate([log_weight, weight])
         _, k, ess = importance(log_weight)
@@ -381,16 +379,6 @@ def _weighed_draws(
             made = min(densities.made, densities.effective / ess)
             number = max(number, int(requested * made))
     return _Draws(location, factor, noise, log_weight)
-
-
-def _log_weights(densities: Densities, points: Floats, noise: Floats) -> Floats:
-    """Log importance weights of a Gaussian's draws."""
-    log_gaussian = -0.5 * (noise**2).sum(axis=1)
-    log_density = densities.weights(points)
-    if densities.sharp:
-        largest = np.argsort(log_gaussian - log_density)[: len(points) // _LARGEST]
-        log_density[largest] = densities.sharp(points[largest])
-    return log_density - log_gaussian
 
 
 def _refined(draws: _Draws) -> tuple[Floats, Floats]:
