@@ -22,7 +22,7 @@ from ..families.rows import MEAN_ONLY
 from ..families.scales import LINEAR
 from ..fits.fit import Fit
 from ..posterior.predictive import posterior_of
-from .advice import NEARLY, Gains, mixture_of
+from .advice import SIMPLER_SHARE, Gains, mixture_of
 from .comparison import LeftOut, elpd_table, left_out, warn_of_clusters
 from .observations import observe
 
@@ -219,7 +219,7 @@ def _zeros(best: Fit, stats: Statistics) -> Iterator[Step]:
     nats = gains.zero()
     mixture = gains.mixture()
     doubt = f"it may gain {nats:.1f} nats, a mixture {mixture:.1f}"
-    yield Step(prior, nats, doubt if nats < NEARLY * mixture else "")
+    yield Step(prior, nats, doubt if nats < SIMPLER_SHARE * mixture else "")
 
 
 def _groups(best: Fit, stats: Statistics) -> Iterator[Step]:
