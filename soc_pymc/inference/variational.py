@@ -53,6 +53,7 @@ _FLAT_STEPS = 3
 # natural gradient steps, and the largest factor on a width in one of them
 _NATURAL_STEPS = 2
 _MOST_WIDENED = 1.3
+_NEARBY_STEPS = 20  # most steps from one posterior to another
 _MANY_BINS = 20_000
 _BATCH = 256
 # Weights are ignored only if no direction's sd is wrong by more than a seventh. An sd that is wrong
@@ -148,14 +149,18 @@ def _decorrelated(evaluate: Evaluate, centre: Floats, sd: Floats) -> Floats:
     return np.asarray(sd[:, None] * ((vector * width) @ vector.T))
 
 
+def _cross(dim: int, rng: np.random.Generator) -> Floats:
+    """Draws with mean 0 and second moment exactly 1: a rotated cross."""
+    rotation = np.linalg.qr(rng.normal(size=(dim, dim)))[0] * np.sqrt(dim)
+    return np.concatenate([rotation, -rotation])
+
+
 def _gaussian(
     evaluate: Evaluate, start: Floats, iterations: int, rng: np.random.Generator
 ) -> tuple[tuple[Floats, Floats], str]:
     """Location and factor of the Gaussian, w = location + factor @ N(0, I), and the problem."""
     # decorrelating at the start would mix the smoothing scales with the rest, and was worse
-    # draws with mean 0 and second moment exactly 1: a rotated cross
-    rotation = np.linalg.qr(rng.normal(size=(len(start),) * 2))[0] * np.sqrt(len(start))
-    options = np.concatenate([rotation, -rotation]), iterations
+    options = _cross(len(start), rng), iterations
     centre, sd, _ = _maximise_bound(
         evaluate, start, np.eye(len(start)), *options, _ROUGH
     )
@@ -339,7 +344,11 @@ def _counted[Result](
 
 
 def _repaired(
-    densities: Densities, draws: _Draws, size: int, rng: np.random.Generator
+    densities: Densities,
+    draws: _Draws,
+    size: int,
+    rng: np.random.Generator,
+    most_k: float = PARETO_K,
 ) -> tuple[_Draws, str]:
     """Draws, annealed where the Gaussian is poor, with words for the status."""
     chosen = latest = draws
@@ -348,7 +357,7 @@ def _repaired(
     factor = draws.factor
     for enough, number in zip((densities.fewest, _ENOUGH), _ANNEALED, strict=True):
         k, ess = latest.quality
-        if k <= PARETO_K and ess >= enough:
+        if k <= most_k and ess >= enough:
             break
         moves = annealed(densities.bound, location, factor, size, number, rng)
         latest = _Draws(location, factor, *moves)
@@ -356,12 +365,43 @@ def _repaired(
         latest = replace(latest, log_weight=latest.log_weight + gap)
         k = latest.quality[0]
         # effective samples are not compared: draws that missed a tail overstate their own
-        if k <= PARETO_K or k < chosen.quality[0]:
+        if k <= most_k or k < chosen.quality[0]:
             chosen = latest
             words = _REPAIRED.format(k=draws.quality[0], ess=draws.quality[1])
-        if not k <= PARETO_K:
+        if not k <= most_k:
             location, factor = _refined(latest)
     return chosen, words
+
+
+# --- other posteriors near a fit's ----------------------------------------------------------------
+
+
+def nearby_gaussian(
+    evaluate: Evaluate, mean: Floats, sd: Floats
+) -> tuple[Floats, Floats]:
+    """Location and factor of a Gaussian with this mean and about these sds, with correlations."""
+    return mean, _decorrelated(evaluate, mean, sd)
+
+
+def nearby_draws(
+    densities: Densities,
+    location: Floats,
+    factor: Floats,
+    most_k: float,
+    rng: np.random.Generator,
+) -> tuple[Floats, Floats]:
+    """Coordinates of draws and their log weights, where a Gaussian nearby is a good start."""
+    cross = _cross(len(location), rng)
+    evaluate = densities.bound
+    location, sd, _ = _maximise_bound(
+        evaluate, location, factor, cross, _NEARBY_STEPS, _ROUGH
+    )
+    gaussian = _improved(evaluate, location, factor * sd, rng)
+    # the draws only correct the fit's, so fewer will do
+    densities = replace(densities, fewest=_ENOUGH, made=1.0)
+    weighed = _weighed_draws(densities, *gaussian, _FEWEST_DRAWS, rng)
+    draws, _ = _repaired(densities, weighed, _FEWEST_DRAWS // 2, rng, most_k)
+    return draws.points(), draws.log_weight
 
 
 # --- importance weights ---------------------------------------------------------------------------
