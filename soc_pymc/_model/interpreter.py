@@ -3,7 +3,6 @@
 Nothing is compiled, as compiling takes longer than it saves.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import cache, cached_property, reduce
 from operator import add
@@ -14,7 +13,7 @@ import pytensor.tensor as pt
 
 from .._lib.arrays import Floats, Ints
 from ..families.rows import RowSums
-from .coordinates import Constants, Parameters, Point
+from .coordinates import Constants, Parameters, Point, Space
 from .internals import (
     Function,
     ParameterValueError,
@@ -27,7 +26,6 @@ from .internals import (
 )
 from .mixture_cells import WITHIN_BOUNDS
 from .problem import Problem
-from .terms import Labels
 
 
 def kept_variables(model: pm.Model) -> list[Variable]:
@@ -39,31 +37,32 @@ def kept_variables(model: pm.Model) -> list[Variable]:
     ]
 
 
-class ModelSpace:
+class ModelSpace(Space):
     """The space of the parameters of an extended model: its value variables side by side."""
 
     def __init__(self, problem: Problem, model: pm.Model) -> None:
         self._problem = problem
         self.model = model
-        point = initial_point(model)
-        self.start = np.concatenate([np.ravel(part) for part in point]).astype(float)
+        self._point = initial_point(model)
         self._variables = [model.rvs_to_values[v] for v in model.free_RVs]
-        self._shapes = [np.shape(part) for part in point]
-        self.labels: Labels = {
+        self.labels = {
             str(dim): np.asarray(x) for dim, x in model.coords.items() if x is not None
         }
+
+    @cached_property
+    def start(self) -> Floats:
+        """Coordinates where the model begins."""
+        return np.concatenate([np.ravel(part) for part in self._point]).astype(float)
 
     def batched(self, outputs: Sequence[Variable]) -> tuple[Variable, list[Variable]]:
         """Outputs of the model's value variables, for all rows of a matrix of coordinates."""
         rows = pt.matrix("coordinates")
         replace = {}
         start = 0
-        for variable, shape in zip(self._variables, self._shapes, strict=True):
-            size = math.prod(shape)
-            replace[variable] = rows[:, start : start + size].reshape(
-                (rows.shape[0], *shape)
-            )
-            start += size
+        for variable, part in zip(self._variables, self._point, strict=True):
+            values = rows[:, start : start + part.size]
+            replace[variable] = values.reshape((rows.shape[0], *part.shape))
+            start += part.size
         # PyMC repeats a variable's transform wherever it is used; merged only after
         # differentiation, each would still have its own gradient
         return rows, vectorized(merged(outputs), replace)
@@ -170,7 +169,7 @@ class ModelSpace:
 
 
 @cache
-def _compiled(sums: type[RowSums], dimensions: tuple[int, ...]) -> Function:
+def _slope_function(sums: type[RowSums], dimensions: tuple[int, ...]) -> Function:
     """Log marginals and slopes in both parameters, from these (draws, k) and the rows' cells."""
     location, dispersion = pt.matrices("location", "dispersion")
     cells = [
@@ -188,5 +187,5 @@ def exact_slopes(
     """Return what `RowSums.value_and_gradient` does, to all digits: (3, draws, k)."""
     cells = data.cells(rows)
     with np.errstate(all="ignore"):
-        function = _compiled(type(data), tuple(x.ndim for x in cells))
+        function = _slope_function(type(data), tuple(x.ndim for x in cells))
         return np.array(function(location, dispersion, *cells))

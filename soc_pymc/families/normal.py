@@ -15,14 +15,14 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 from scipy import special
 
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Bools, Columns, Floats, Ints
 from .._lib.errors import FitError
 from ..prior_table import NormalFormulas
 from .family import Family, Generators
-from .mixtures import WIDTH, Frame, Grid, Relative
+from .mixtures import WIDTH, ComponentGrid, Frame, Relative
 from .outcome import SCORES, Outcome, Table, Validity, Words, uniform_range
 from .priors import Normal, NormalMixture
-from .rows import Columns, Pair, Ragged, RowSums, Tensor, Weak, by_row, weak_dispersion
+from .rows import Pair, Ragged, RowSums, Tensor, Weak, by_row, weak_dispersion
 from .scales import LARGEST_VALUE, LEAST_SD, LINEAR, STEPS, Bounds, Cell
 
 # prior's centre of Var(theta | t), as a share of the values' squared scale
@@ -441,7 +441,7 @@ class NormalNormal(NormalFormulas, Family):
         location: Floats,
         dispersion: Floats,
         path: Floats,
-        grid: Grid,
+        grid: ComponentGrid,
         slopes: bool,
     ) -> tuple[Floats, list[Floats]]:
         total = np.exp(dispersion)

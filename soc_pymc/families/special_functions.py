@@ -5,6 +5,7 @@ terms that do not: divergences, and the remainders of Stirling's formula.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,7 +13,7 @@ from scipy import special
 
 from .._lib.arrays import Floats, compiled, in_blocks
 
-_HALF_LOG_2PI = 0.5 * float(np.log(2.0 * np.pi))
+HALF_LOG_2PI = 0.5 * float(np.log(2.0 * np.pi))
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
 _LEAST_STIRLING = 8.0  # smallest argument of Stirling's series
 # for the continued fraction of a Beta's tail
@@ -20,24 +21,23 @@ ERROR = 2e-15
 MOST_TERMS = 10_000  # a multiple of the next number
 EVERY = 4  # terms between looks at which elements are done
 # in place of a count of 0, so small that no mean of interest is below it
-_TINY = 1e-280
+_NEARLY_NONE = 1e-280
 NEGLIGIBLE = 1e-18  # term over the sum of those before
-_LARGE = 1e5  # smaller parameter beyond which it has hundreds of terms
+_LARGE_PARAMETER = 1e5  # smaller parameter beyond which it has hundreds of terms
 # numbers of successes whose probabilities are added up at the distribution's end
-_SINGLE = 256
+_SINGLE_COUNTS = 256
 _MOST_SUMMED = 1000  # numbers of successes that are added up one by one
 # sds, and Gamma tails, below which nothing is left of the lower tail
-_SDS = 10.0
+_TAIL_SDS = 10.0
 _TAILS = 40.0
 _KERNELS = "soc_pymc.families.kernels"
-_ENOUGH = 500_000  # numbers for which compiling pays
-_NODE, _SHARE = np.polynomial.legendre.leggauss(96)
+_WORTH_COMPILING = 500_000  # numbers for which compiling pays
+_NODE, _NODE_SHARE = np.polynomial.legendre.leggauss(96)
 
 
 def stirling(x: Floats) -> Floats:
     """Log Gamma(x) - [(x - 1/2) log x - x + log(2 pi)/2] for x > 0, (n,), to 1e-14."""
-    inverse = 1.0 / x
-    value = inverse * _polynomial(inverse * inverse, _STIRLING)
+    value = stirling_series(x, _STIRLING)
     is_small = np.flatnonzero(x < _LEAST_STIRLING)
     value[is_small] = _stirling_of_small(x[is_small])
     return value
@@ -45,32 +45,27 @@ def stirling(x: Floats) -> Floats:
 
 def _stirling_of_small(x: Floats) -> Floats:
     # the series at x + 8, less the logarithms of x, ..., x + 7 over x + 8, in pairs
-    inverse = 1.0 / (x + 8.0)
+    shifted = x + 8.0
+    inverse = 1.0 / shifted
     square = inverse * inverse
     pair = 1.0 - 9.0 * inverse
     product = x * inverse * (1.0 - inverse)
     for number in (14.0, 18.0, 20.0):
         product *= pair + number * square
     change = (x - 0.5) * np.log1p(8.0 / x) - 8.0 - np.log(product)
-    return change + inverse * _polynomial(square, _STIRLING)
+    return change + stirling_series(shifted, _STIRLING)
 
 
-def stirling_series(x: Floats) -> Floats:
-    """`stirling` of x of 32 and more, to 1e-16; x may also be a variable of PyTensor."""
-    square = 1.0 / (x * x)
-    value = 1.0 / 1260.0 - square / 1680.0
-    value = 1.0 / 360.0 - square * value
-    return (1.0 / 12.0 - square * value) / x
-
-
-def _polynomial(x: Floats, coefficients: Sequence[float]) -> Floats:
-    """Value of a polynomial by Horner's scheme, from the constant term on."""
-    value = coefficients[-1] * x
-    for coefficient in coefficients[-2:0:-1]:
-        value += coefficient
-        value *= x
-    value += coefficients[0]
-    return value
+def stirling_series(x: Any, terms: Sequence[float] = _STIRLING[:4]) -> Any:
+    """`stirling` of x of 32 and more by four terms, to 1e-16, or by more terms of smaller x."""
+    inverse = 1.0 / x
+    square = inverse * inverse
+    value = terms[-1] * square
+    for term in terms[-2:0:-1]:
+        value += term
+        value *= square
+    value += terms[0]
+    return value * inverse
 
 
 def divergence(
@@ -82,7 +77,7 @@ def divergence(
     """
     size = np.abs(gap)
     rise = y * np.log1p(size / np.minimum(y, mean_y))
-    rise -= x * np.log1p(size / np.maximum(np.minimum(x, mean_x), _TINY))
+    rise -= x * np.log1p(size / np.maximum(np.minimum(x, mean_x), _NEARLY_NONE))
     return np.sign(gap) * rise
 
 
@@ -90,7 +85,7 @@ def divergence(
 def _stirling_of_count(count: Floats) -> Floats:
     """Part of a count's log probability that depends on the count alone, which may be 0."""
     return np.where(
-        count > 0.0, stirling(count) + (0.5 * np.log(count) + _HALF_LOG_2PI), 0.0
+        count > 0.0, stirling(count) + (0.5 * np.log(count) + HALF_LOG_2PI), 0.0
     )
 
 
@@ -127,11 +122,7 @@ def _beta_kernel(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
     m = a + b
     gap = np.where(x < 0.5, m * x - a, b - m * complement)
     log = (
-        stirling(m)
-        - stirling(a)
-        - stirling(b)
-        - _HALF_LOG_2PI
-        + 0.5 * np.log(a / m * b)
+        stirling(m) - stirling(a) - stirling(b) - HALF_LOG_2PI + 0.5 * np.log(a / m * b)
     )
     log -= divergence(a, b, gap, m * x, m * complement)
     return np.where((x > 0.0) & (complement > 0.0), np.exp(log), 0.0)
@@ -143,7 +134,7 @@ def beta_kernel(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
     return _beta_kernel(x, complement, a, b)
 
 
-@compiled(_KERNELS, _ENOUGH)
+@compiled(_KERNELS, _WORTH_COMPILING)
 def _beta_fraction(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
     # the continued fraction of Didonato and Morris (1992), Algorithm 708, for P(theta <= x) over
     # `beta_kernel`, for x up to (a + 1) / (a + b + 2); a and so on are those of the next term
@@ -216,7 +207,7 @@ def beta_tail(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
 @in_blocks
 def _beta_tail(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
     tail = np.empty_like(x)
-    is_large = np.minimum(a, b) > _LARGE
+    is_large = np.minimum(a, b) > _LARGE_PARAMETER
     if is_large.any():
         tail[is_large] = special.betaincc(a[is_large], b[is_large], x[is_large])
         x, complement, a, b = (values[~is_large] for values in (x, complement, a, b))
@@ -262,8 +253,8 @@ def _log_beta_binomial(
     return value
 
 
-@compiled(_KERNELS, _ENOUGH)
-def _added(
+@compiled(_KERNELS, _WORTH_COMPILING)
+def _tail_sums(
     y: Floats, low: Floats, at_y: Floats, n: Floats, a: Floats, b: Floats
 ) -> Floats:
     """Sum of probabilities from `low` to y, given that of y, from y downwards."""
@@ -297,10 +288,10 @@ def _lower_tail(y: Floats, n: Floats, a: Floats, b: Floats) -> Floats:
     """P(Y <= y) up to about the mean; of many numbers an integral over the root of y."""
     m = a + b
     sd = np.sqrt(n * (a / m) * (b / m) * ((m + n) / (m + 1.0)))
-    low = np.maximum(0.0, np.floor(y - _SDS * sd - _TAILS * (1.0 + n / m)))
+    low = np.maximum(0.0, np.floor(y - _TAIL_SDS * sd - _TAILS * (1.0 + n / m)))
     is_long = y - low >= _MOST_SUMMED
-    last = np.where(is_long, low + (_SINGLE - 1.0), y)
-    total = _added(last, low, np.exp(log_beta_binomial(last, n, a, b)), n, a, b)
+    last = np.where(is_long, low + (_SINGLE_COUNTS - 1.0), y)
+    total = _tail_sums(last, low, np.exp(log_beta_binomial(last, n, a, b)), n, a, b)
     rows = np.flatnonzero(is_long)
     if len(rows):
         parameters = n[rows, None], a[rows, None], b[rows, None]
@@ -317,7 +308,7 @@ def _integral(low: Floats, y: Floats, n: Floats, a: Floats, b: Floats) -> Floats
     half = 0.5 * (np.sqrt(y + 0.5) - begin)
     root = begin + half * (1.0 + _NODE)
     values = root * np.exp(log_beta_binomial(root * root, n, a, b))
-    return np.asarray(2.0 * half[:, 0] * (values @ _SHARE) + change / 24.0)
+    return np.asarray(2.0 * half[:, 0] * (values @ _NODE_SHARE) + change / 24.0)
 
 
 @in_blocks

@@ -13,6 +13,7 @@ import pandas as pd
 import xarray as xr
 
 from .._lib.arguments import A, OneOf, shown
+from .._lib.arrays import Ints
 from .._lib.errors import FitError
 from .._lib.files import Saved, read_saved, save_netcdf
 from .._lib.reprs import (
@@ -30,6 +31,8 @@ from ..data.statistics import Statistics
 from ..families.priors import PRIORS, Prior, Spline
 from .curves import Curves, WeightsOf
 from .deferred import with_recipes, without_recipes
+
+_SAME_TOTAL = 1e-6  # relative difference of totals that two machines compute alike
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ class Method(ABC):
 
 PARETO_K = 0.7
 """Above this, the mean of importance weights is unreliable (Vehtari et al. 2024)."""
-_FORMAT = "soc_pymc-fit-1"
+_FIT_FORMAT = "soc_pymc-fit-1"
 _CURVE = OneOf("mean", "variance")
 _NEXT = (
     "Next: fit.summary() and soc.plots.plot_curves(fit); whether it describes the outcomes, "
@@ -250,7 +253,7 @@ class Fit:
             tree.attrs[name] = json.dumps(content, default=np.generic.item)
         if self.selection is not None:
             tree.attrs["selection"] = json.dumps(self.selection.to_dict("list"))
-        tree.attrs["format"] = _FORMAT
+        tree.attrs["format"] = _FIT_FORMAT
         save_netcdf(tree, path, FitError)
 
     def __repr__(self) -> str:
@@ -331,12 +334,13 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
     >>> again.prior == fit.prior, again.data.equals(fit.data)
     (True, True)
     """
-    kind = Saved("a fit", "soc-pymc fit", _FORMAT, FitError, xr.open_datatree)
+    kind = Saved("a fit", "soc-pymc fit", _FIT_FORMAT, FitError, xr.open_datatree)
     tree = read_saved(path, kind).copy()
     attrs = {name: value for name, value in tree.attrs.items() if name != "format"}
     try:
         records = {
-            name: _record(attrs.pop(name)) for name in ("prior", "method", "status")
+            name: _record_of_fit(attrs.pop(name))
+            for name in ("prior", "method", "status")
         }
         table = attrs.pop("selection", None)
         selection = None if table is None else pd.DataFrame(json.loads(table))
@@ -350,7 +354,7 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
         ) from error
 
 
-def _record(text: str) -> Any:
+def _record_of_fit(text: str) -> Any:
     """A configuration from JSON with the public name of its class."""
     import soc_pymc  # whose names are loaded when they are read
 
@@ -374,3 +378,34 @@ def named_fits(fits: Fit | Mapping[str, Fit], alone: str) -> dict[str, Fit]:
     for name, fit in by_name.items():
         FIT(fit, f"fits[{shown(name)}]")
     return by_name
+
+
+# --- whether items are those of a fit -------------------------------------------------------------
+
+
+def other_total(fit: Fit, columns: Mapping[str, Any], n: Ints) -> str:
+    """Return a total of rows that is not that of the fit's items; empty if those it has agree."""
+    outcome = fit.curves.outcome
+    bins: dict[str, Any] = {}
+    for group in ("constant_data", "observed_data"):
+        if group in fit.data.children:
+            bins |= {str(key): x for key, x in fit.data[group].data_vars.items()}
+    if outcome.observed in bins and not outcome.whole:  # bins have the means
+        bins[outcome.observed] = bins[outcome.observed] * bins["n_items"]
+    values = {**columns, "n_items": np.ones(len(n))}
+    for key in ("n_items", outcome.observed, outcome.size):
+        if key == outcome.size and not outcome.sizes_add:
+            continue
+        if key in bins and key in values:
+            total = float(n @ values[key])
+            of_fit = float(bins[key].sum())
+            if abs(total - of_fit) > _SAME_TOTAL * float(n @ np.abs(values[key])):
+                return f"{key} adds up to {total:,.12g} and {of_fit:,.12g}"
+    return ""
+
+
+def other_total_of_statistics(fit: Fit, stats: Statistics) -> str:
+    """Return what `other_total` says of statistics, by their outcomes."""
+    part = stats.table("part")
+    means = {fit.curves.outcome.observed: part["sum_y"] / part["n"]}
+    return other_total(fit, means, part["n"])
