@@ -217,7 +217,14 @@ def _cells(
             atom[part] = np.exp(at_zero - top)
         density[part] = np.exp(log - top[:, None])
         constant[k] = items[order[part]] @ top
-    return MixtureCells(forms, start, items[order], density, constant, atom)
+    return MixtureCells(
+        forms=forms,
+        start=start,
+        items=items[order],
+        density=density,
+        constant=constant,
+        atom=atom,
+    )
 
 
 class _WeightPrior(NamedTuple):

@@ -179,7 +179,9 @@ def check(
     by = names_of(by, "by")
     seed = SEED(seed, "seed")
     subset = Whole(1)(subset, "subset")
-    return Checks(fit, items, tuple(by), seed, subset, progress).result()
+    return Checks(
+        fit, items, by=tuple(by), seed=seed, subset=subset, progress=progress
+    ).result()
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,7 +258,14 @@ class Checks:
         title = f"check: {n:,} items, {numbers}"
         advice = tuple(map(str, remedies))
         tree = xr.DataTree.from_dict(groups)
-        return CheckResult(table, tree, advice, title, loo, remedies)
+        return CheckResult(
+            table=table,
+            data=tree,
+            advice=advice,
+            title=title,
+            loo=loo,
+            remedies=remedies,
+        )
 
     def _of_pit(
         self, items: Observations, ends: Floats, rng: Generator

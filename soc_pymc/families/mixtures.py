@@ -319,7 +319,13 @@ class Components(ABC):
         bounds = self._bounds(frame.location, curves[:, 1], parts)
         arrays[3] = self.log_pilot(frame, z, curves, parts, bounds)
         return WeightForms(
-            self, bounds, arrays, tilts, functions, parts.mean, parts.variance
+            family=self,
+            bounds=bounds,
+            base=arrays,
+            tilts=tilts,
+            functions=functions,
+            mean=parts.mean,
+            variance=parts.variance,
         )
 
     def _bounds(
