@@ -14,7 +14,17 @@ from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import phase
 from .._lib.threads import ordered_map
 from ..families.outcome import Outcome, sum_of
-from .binning import CELL_SUMS, Grid, Lookup, Pile, Sums, make_lookup, sums_of
+from .binning import (
+    CELL_SUMS,
+    Lookup,
+    Pile,
+    ScoreGrid,
+    Sums,
+    added_parts,
+    make_lookup,
+    sums_of,
+)
+from .engines import check_total, check_types, scan
 from .formulas import (
     ARRAYS,
     Folds,
@@ -28,7 +38,6 @@ from .formulas import (
 from .items import Items, is_day
 from .roles import CROSS, FOLDS, MARK, columns_of
 from .sources import batches, count_of, kind_of, opened, readable
-from .validation import check_total, check_types, scan
 
 _BLOCK = 1_000_000  # items of a block
 _ROWS = 1 << 10  # initial rows of a table
@@ -55,7 +64,7 @@ class Local:
         self.table = opened(items.source, items.roles.columns)
         check_types(items, self.table)
 
-    def weights(self, grid: Grid, weight: str | None) -> Columns:
+    def weights(self, grid: ScoreGrid, weight: str | None) -> Columns:
         """Items, their weight and range of scores by cell; only needed columns are read."""
         roles = ("score", weight) if weight else ("score",)
 
@@ -75,12 +84,10 @@ class Local:
             ends = np.full((2, len(cell)), [[score.min()], [score.max()]])
             return dict(zip(CELL_SUMS, (cell, n, amount, *ends), strict=True))
 
-        pile = Pile(CELL_SUMS[:1], CELL_SUMS[1:])
-        for rows in self._mapped("choosing bins", roles, count):
-            pile.add(rows)
-        if not len(pile):
+        parts = self._mapped("choosing bins", roles, count)
+        cells = added_parts(parts, CELL_SUMS[:1], CELL_SUMS[1:])
+        if not cells:
             self._refuse()
-        cells = pile.total()
         check_total(self.items, float(cells["amount"].sum(dtype=float)))
         self._n = int(cells["n"].sum())
         return cells
@@ -95,7 +102,7 @@ class Local:
             with readable(self.items.source):
                 self._n = count_of(self.table)
         part = Pile(outcome.tables["part"].keys, outcome.sums("part"))
-        cells = _Cells(outcome, numbering, most_joint)
+        cells = _CellSums(outcome, numbering, most_joint)
 
         def prepare(block: Columns) -> tuple[float, Ints, Floats]:
             columns = tuple(block[role] for role in outcome.bounds)
@@ -119,7 +126,7 @@ class Local:
         return sums_of(tables, list(self._codes) or [""], n)
 
     def repeated_scores(
-        self, grid: Grid, cells: Ints, least: int, ends: Sequence[float]
+        self, grid: ScoreGrid, cells: Ints, least: int, ends: Sequence[float]
     ) -> Columns:
         """Scores in some cells that `least` items share, or that are `ends`, with their items."""
 
@@ -129,10 +136,8 @@ class Local:
             score, n = np.unique(scores, return_counts=True)
             return {"score": score, "n": n}
 
-        pile = Pile(("score",), ("n",))
-        for rows in self._mapped("choosing bins", ("score",), count):
-            pile.add(rows)
-        counts = pile.total()
+        parts = self._mapped("choosing bins", ("score",), count)
+        counts = added_parts(parts, ("score",), ("n",))
         chosen = (counts["n"] >= least) | np.isin(counts["score"], ends)
         return {name: values[chosen] for name, values in counts.items()}
 
@@ -215,7 +220,7 @@ class _Numbering(NamedTuple):
         return number // (self.folds * self.bins) * self.bins + number % self.bins
 
 
-class _Cells:
+class _CellSums:
     """Sums by cell of each table, without joint cells if there are too many."""
 
     def __init__(

@@ -24,13 +24,12 @@ from ..families import OUTCOMES
 from ..families.outcome import Outcome
 from ..families.scales import MOST_VALUE_CELL
 from . import binning
-from .engines import Grouped
+from .engines import Grouped, check_ids, scan
 from .formulas import BLOCKS, MOST_FOLDS, Folds
 from .items import Items, check_outcomes
 from .local import Local
 from .sources import is_remote, open_table
 from .statistics import Statistics, from_tables
-from .validation import check_ids, scan
 
 _log = logging.getLogger(__name__)
 # relative difference of scores that is taken for rounding, of single precision too
@@ -197,7 +196,7 @@ def totals_of(items: Items, options: Options) -> Statistics:
     read = replace(items, id=None, fold=None) if unused else items
     reader_type = Grouped if is_remote(items.source) else Local
     reader = reader_type(read, rule, is_shown(options.progress))
-    cuts = _choose(reader, options) if options.edges is None else options.edges
+    cuts = _edges_of_bins(reader, options) if options.edges is None else options.edges
     most = options.most_joint(outcome)
     tables, labels, n = reader.tables(cuts, most)
     if any(table["n"].sum() != n for table in tables.values() if table):
@@ -248,7 +247,7 @@ def _fold_rule(items: Items, folds: int | None) -> Folds:
     return Folds("id", folds or _FOLDS)
 
 
-def _choose(reader: Grouped | Local, options: Options) -> Floats:
+def _edges_of_bins(reader: Grouped | Local, options: Options) -> Floats:
     """Edges of bins of equal weight, from one or two grouped passes over a fine grid."""
     if reader.items.score is None:
         return np.empty(0)
@@ -272,7 +271,7 @@ def _choose(reader: Grouped | Local, options: Options) -> Floats:
         # first, as it names all problems of the items
         scan(reader.items)
         raise ItemsError(refusal)
-    atoms = _atoms(reader, scores)
+    atoms = _shared_scores(reader, scores)
     values = list(atoms)
     number = (int(scores["n"].sum()) - sum(atoms.values())) // _ITEMS_IN_BIN
     asked = options.bins
@@ -299,13 +298,15 @@ def _choose(reader: Grouped | Local, options: Options) -> Floats:
     return binning.atom_edges(edges, values, grid, cells)
 
 
-def _without_atoms(scores: Columns, grid: binning.Grid, atoms: list[float]) -> Floats:
+def _without_atoms(
+    scores: Columns, grid: binning.ScoreGrid, atoms: list[float]
+) -> Floats:
     """Weight of each cell; atoms have bins of their own."""
     in_atoms = np.isin(scores["cell"], grid.cell(atoms))
     return np.where(in_atoms, 0.0, scores["amount"])
 
 
-def _atoms(reader: Grouped | Local, scores: Columns) -> dict[float, int]:
+def _shared_scores(reader: Grouped | Local, scores: Columns) -> dict[float, int]:
     """Scores that are atoms, with their numbers of items."""
     grid = binning.FIRST_GRID
     ends = reader.items.outcome.ends

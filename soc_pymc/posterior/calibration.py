@@ -92,7 +92,7 @@ def calibration_curves(
     warn_of_extrapolation(curves, scores, "scores are")
     columns = {"score": scores, "group": labels, curves.outcome.size: sizes}
     known = {role: values for role, values in columns.items() if values is not None}
-    return curves_of(posterior, known)
+    return curve_dataset(posterior, known)
 
 
 def curve_variables(
@@ -104,7 +104,7 @@ def curve_variables(
     return _over_sizes(posterior, columns, by_size)
 
 
-def curves_of(
+def curve_dataset(
     posterior: Posterior, columns: Columns, by_size: bool = False
 ) -> xr.Dataset:
     """`calibration_curves` of `curve_variables`."""
@@ -153,11 +153,10 @@ def _sizes(curves: Curves, exposure: ArrayLike | None, n: int) -> Floats | None:
     if curves.prior.exposure is None:
         remedy = "leave out exposure=, or fit soc.Gamma(exposure=soc.Spline())"
         raise FitError(f"the fit's curves have no term in exposure: {remedy}")
-    sizes = numbers_of(exposure, "exposure")
-    if sizes.shape not in ((), (n,)) or not (np.isfinite(sizes) & (sizes > 0)).all():
-        rule = f"a positive number, or one for each of {n} scores"
-        raise FitError(f"exposure={shown(exposure)} must be {rule}")
-    return np.broadcast_to(sizes, n)
+    sizes = arguments.per_item(exposure, "exposure", n)
+    if not (np.isfinite(sizes) & (sizes > 0)).all():
+        raise FitError(f"exposure={shown(exposure)} must be positive numbers")
+    return sizes
 
 
 def _over_sizes(
@@ -334,7 +333,7 @@ def prior_predictive(
     tree = tree_of_draws(built, stats, groups, prior.monotone)
     posterior = posterior_under(Curves.of(tree, prior))
     columns = _some_items(posterior.curves, stats, items, rng)
-    curves = curves_of(posterior, {"score": default_scores(posterior.curves)})
+    curves = curve_dataset(posterior, {"score": default_scores(posterior.curves)})
     dims = ("chain", "draw", "item")
     outcomes = posterior.simulate(columns, rng).astype(outcome.dtype)
     drawn = xr.Dataset(
