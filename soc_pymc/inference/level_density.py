@@ -38,10 +38,8 @@ _FARTHER = 0.25
 _DEGREES = 5, 7, 9, 11, 15
 # nats, allowed for all polynomials; importance weights vary by more
 _ERROR = 3e-2
-_MOST_VALUES = (
-    # numbers of both curves at all rows, proposals and draws: 160 MB
-    20_000_000
-)
+# numbers of both curves at all rows, proposals and draws: 160 MB
+_MOST_VALUES = 20_000_000
 
 
 @dataclass(frozen=True, eq=False)
