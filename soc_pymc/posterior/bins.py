@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from ..data.statistics import Statistics
-from ..families.scales import Scale
+from ..families.scales import SCORE_WEIGHT, Scale
 from ..fits.curves import Curves
 
 
@@ -32,7 +32,7 @@ class BinPositions:
         """Read the bins of statistics, of each group or of all together."""
         part = stats.table("part")
         key = part["group"] * by_group * stats.bins + part["bin"]
-        ways = dict.fromkeys(("n", *scale.sums), "sum")
+        ways = dict.fromkeys(("n", SCORE_WEIGHT, *scale.sums), "sum")
         ways |= {"score_min": "min", "score_max": "max"}
         bins = pd.DataFrame(part).groupby(key).agg(ways)
         sums = {name: bins[name].to_numpy() for name in ways}

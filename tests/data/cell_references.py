@@ -84,6 +84,8 @@ def block_of_cluster(labels):
 
 def term(column, kind, score, outcome, size):
     """Returns what a column such as "sum_yN2" sums, for every item; NaN outside a log's domain."""
+    if column == "sum_weight":  # of items that all carry information
+        return np.ones(len(score))
     if column == "n":
         return np.ones(len(score), dtype=np.int64)
     if column == "sum_y" and kind != "normal":
