@@ -245,7 +245,7 @@ class Outcome(ABC):
         It is the number of events that their sizes alone make expected.
         """
         events = float(sums["sum_y"].sum()) + 0.5
-        return size * (events / (sums["n"] @ size + 0.5))
+        return size * (events / max(float(sums["n"] @ size), 1e-300))
 
     def size_limit(self, sums: Columns) -> float | None:
         """Limit of the sizes that carry information, a power of two; None if all do."""

@@ -84,9 +84,7 @@ def test_bins_and_positions_are_those_of_informative_items():
 
 def test_an_engine_tells_the_same_items_useless():
     frame = table("values", 200, 300)
-    here, there = (
-        soc.summarize(items_of("values", x), **QUIET) for x in (frame, remote(frame))
-    )
+    here, there = (soc.summarize(items_of("values", x), **QUIET) for x in (frame, remote(frame)))
     np.testing.assert_array_equal(there.edges, here.edges)
     for name in ("n", "sum_weight", "sum_t"):
         np.testing.assert_allclose(there.data[name], here.data[name], rtol=1e-12)
