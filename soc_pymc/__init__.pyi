@@ -16,7 +16,7 @@ from ._lib.errors import ItemsWarning as ItemsWarning
 from ._lib.errors import SocError as SocError
 from ._lib.errors import StatisticsError as StatisticsError
 from ._lib.progress import progress as progress
-from ._model.problem import model as model
+from ._model.pymc_model import model as model
 from ._report import report as report
 from .checks._check import CheckResult as CheckResult
 from .checks._check import check as check
@@ -37,11 +37,11 @@ from .families.priors import Normal as Normal
 from .families.priors import NormalMixture as NormalMixture
 from .families.priors import Spline as Spline
 from .fits.fit import Fit as Fit
+from .fits.fit import Status as Status
 from .fits.fit import load_fit as load_fit
-from .fits.methods import Status as Status
 from .front.estimator import SecondOrderCalibrator as SecondOrderCalibrator
-from .inference.methods import NUTS as NUTS
-from .inference.methods import VI as VI
+from .inference.sampling import NUTS as NUTS
+from .inference.variational import VI as VI
 from .paper.five_steps import FiveSteps as FiveSteps
 from .posterior.calibration import bands as bands
 from .posterior.calibration import calibration_curves as calibration_curves

@@ -22,8 +22,7 @@ from .data.statistics import Statistics, refuse_weights
 from .families import family_of
 from .families.priors import Prior, Spline
 from .families.rows import MEAN_ONLY
-from .fits.fit import Fit
-from .fits.methods import Method
+from .fits.fit import Fit, Method
 from .inference import fitting
 
 if TYPE_CHECKING:

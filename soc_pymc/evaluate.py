@@ -35,9 +35,9 @@ from .families.outcome import Outcome
 from .families.scales import LINEAR, LOG
 from .fits.fit import Fit, named_fits
 from .posterior.averages import further_cdf_interval, scorer
-from .posterior.extrapolation import warn_of_extrapolation
 from .posterior.item_columns import Columns, frame_columns, in_chunks, prior_columns
 from .posterior.predictive import posterior_of
+from .posterior.scores import warn_of_extrapolation
 
 __all__ = ["cross_validate", "held_out", "leakage", "split_items"]
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from html import escape
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 Rows = list[tuple[str, str]]
 
 _SHOWN = 5  # labels of groups
+# modules above that make what results show of themselves, by function
+_MADE_ABOVE = {"summary": "quantities.curves", "pit_image": "plots.results"}
 # by verdict
 _COLOURS = {"ok": "#1b7837", "warn": "#b35806", "fail": "#b2182b"}
 
@@ -130,3 +133,8 @@ def score_range(data: "xr.Dataset") -> str:
     low = float(data["score_min"].min())
     high = float(data["score_max"].max())
     return f"{low:.4g} to {high:.4g}" if np.isfinite(high - low) else "none"
+
+
+def made_above(name: str, result: Any) -> Any:
+    """Return what the function `name` of a package above, imported now, makes of a result."""
+    return getattr(import_module(f"soc_pymc.{_MADE_ABOVE[name]}"), name)(result)

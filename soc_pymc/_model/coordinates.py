@@ -7,10 +7,11 @@ is that of the parameters' priors plus the log Jacobian; its gradient runs throu
 backwards. `pymc_model` builds the same parameters as PyMC variables.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,9 +21,6 @@ from .._lib.arrays import Floats
 from .laplace import BlockLaplace, Laplace, half_normal_scale, scale_log_density
 from .levels import Levels
 from .terms import Curve, Design, Labels, Output
-
-if TYPE_CHECKING:
-    from .interpreter import ModelSpace
 
 _POSITIONS = np.linspace(-8.0, 8.0, 3201)
 # there a scale is 1e-50 of its prior's, and gradients are still accurate
@@ -341,12 +339,43 @@ class Point(NamedTuple):
     gradient: Callable[..., Floats]
 
 
-type Space = Coordinates | ModelSpace
-"""Parameters of a model as functions of one vector of coordinates."""
+class Space(ABC):
+    """Parameters of a model as functions of one vector of coordinates."""
+
+    labels: Labels  # of all dims
+
+    @property
+    @abstractmethod
+    def start(self) -> Floats:
+        """Coordinates of the Laplace start."""
+
+    @property
+    @abstractmethod
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        """Dims of all variables of the posterior by name."""
+
+    @property
+    @abstractmethod
+    def constants(self) -> Constants:
+        """Dims and values by name of all numbers that the parameters depend on."""
+
+    @abstractmethod
+    def at(self, coordinates: Floats) -> Point:
+        """Return all parameters at coordinates (draws, dim)."""
+
+    @abstractmethod
+    def variables(self, coordinates: Floats) -> Mapping[str, Floats]:
+        """Return the variables of `dims` at coordinates, (draws, ...)."""
+
+    @abstractmethod
+    def densities(
+        self, draws: Mapping[str, Floats]
+    ) -> tuple[Mapping[str, Floats], Mapping[str, Floats]]:
+        """Log priors of top-level parameters, and log likelihoods of what a user added, by name."""
 
 
 @dataclass(frozen=True, eq=False)
-class Coordinates:
+class Coordinates(Space):
     """The space of the parameters of a problem's own model."""
 
     parts: Sequence[Coefficients]

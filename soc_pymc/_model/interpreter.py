@@ -3,11 +3,9 @@
 Nothing is compiled, as compiling takes longer than it saves.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import cache, cached_property, reduce
 from operator import add
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pymc as pm
@@ -15,7 +13,7 @@ import pytensor.tensor as pt
 
 from .._lib.arrays import Floats, Ints
 from ..families.rows import RowSums
-from .coordinates import Constants, Parameters, Point
+from .coordinates import Constants, Parameters, Point, Space
 from .internals import (
     Function,
     ParameterValueError,
@@ -27,10 +25,7 @@ from .internals import (
     vectorized,
 )
 from .mixture_cells import WITHIN_BOUNDS
-from .terms import Labels
-
-if TYPE_CHECKING:
-    from .problem import Problem
+from .problem import Problem
 
 
 def kept_variables(model: pm.Model) -> list[Variable]:
@@ -42,32 +37,32 @@ def kept_variables(model: pm.Model) -> list[Variable]:
     ]
 
 
-class ModelSpace:
+class ModelSpace(Space):
     """The space of the parameters of an extended model: its value variables side by side."""
 
-    def __init__(self, problem: "Problem") -> None:
+    def __init__(self, problem: Problem, model: pm.Model) -> None:
         self._problem = problem
-        model = problem.model
-        self._model = model
-        point = initial_point(model)
-        self.start = np.concatenate([np.ravel(part) for part in point]).astype(float)
+        self.model = model
+        self._point = initial_point(model)
         self._variables = [model.rvs_to_values[v] for v in model.free_RVs]
-        self._shapes = [np.shape(part) for part in point]
-        self.labels: Labels = {
+        self.labels = {
             str(dim): np.asarray(x) for dim, x in model.coords.items() if x is not None
         }
+
+    @cached_property
+    def start(self) -> Floats:
+        """Coordinates where the model begins."""
+        return np.concatenate([np.ravel(part) for part in self._point]).astype(float)
 
     def batched(self, outputs: Sequence[Variable]) -> tuple[Variable, list[Variable]]:
         """Outputs of the model's value variables, for all rows of a matrix of coordinates."""
         rows = pt.matrix("coordinates")
         replace = {}
         start = 0
-        for variable, shape in zip(self._variables, self._shapes, strict=True):
-            size = math.prod(shape)
-            replace[variable] = rows[:, start : start + size].reshape(
-                (rows.shape[0], *shape)
-            )
-            start += size
+        for variable, part in zip(self._variables, self._point, strict=True):
+            values = rows[:, start : start + part.size]
+            replace[variable] = values.reshape((rows.shape[0], *part.shape))
+            start += part.size
         # PyMC repeats a variable's transform wherever it is used; merged only after
         # differentiation, each would still have its own gradient
         return rows, vectorized(merged(outputs), replace)
@@ -75,7 +70,7 @@ class ModelSpace:
     @cached_property
     def _functions(self) -> tuple[Function, Function]:
         """Coefficients and log density at coordinates, and the gradient from slopes."""
-        model = self._model
+        model = self.model
         parts = self._problem.coordinates.parts
         coefficients = [
             pt.concatenate([model[name] for name in part.names]) for part in parts
@@ -90,7 +85,7 @@ class ModelSpace:
 
     def _log_density(self) -> Variable:
         """Log density without the outcomes of items."""
-        model = self._model
+        model = self.model
         problem = self._problem
         variables = [v for v in model.basic_RVs if v.name != problem.observed]
         potentials = [v for v in model.potentials if v.name != WITHIN_BOUNDS]
@@ -127,29 +122,29 @@ class ModelSpace:
     @cached_property
     def dims(self) -> dict[str, tuple[str, ...]]:
         """Dims of all variables of the posterior by name."""
-        return {v.name: self._dims(v.name, v.ndim) for v in kept_variables(self._model)}
+        return {v.name: self._dims(v.name, v.ndim) for v in kept_variables(self.model)}
 
     def _dims(self, name: str, number: int) -> tuple[str, ...]:
-        names = self._model.named_vars_to_dims.get(name) or [None] * number
+        names = self.model.named_vars_to_dims.get(name) or [None] * number
         return tuple(dim or f"{name}_dim_{k}" for k, dim in enumerate(names))
 
     def variables(self, coordinates: Floats) -> Mapping[str, Floats]:
         """Return the variables of `dims` at coordinates, (draws, ...)."""
-        variables = [self._model[name] for name in self.dims]
-        matrix, outputs = self.batched(self._model.replace_rvs_by_values(variables))
+        variables = [self.model[name] for name in self.dims]
+        matrix, outputs = self.batched(self.model.replace_rvs_by_values(variables))
         values = interpreted([matrix], outputs)(coordinates)
         return dict(zip(self.dims, values, strict=True))
 
     @cached_property
     def constants(self) -> Constants:
         """Dims and values by name of all data that the parameters depend on."""
-        inputs = {*ancestors(self._model.free_RVs)}
-        data = {d.name: d.get_value() for d in self._model.data_vars if d in inputs}
+        inputs = {*ancestors(self.model.free_RVs)}
+        data = {d.name: d.get_value() for d in self.model.data_vars if d in inputs}
         return {name: (self._dims(name, np.ndim(x)), x) for name, x in data.items()}
 
     def densities(self, draws: Mapping[str, Floats]) -> tuple[Parameters, Parameters]:
         """Log priors of top-level parameters, and log likelihoods of what a user added, by name."""
-        model = self._model
+        model = self.model
         free = model.free_RVs
         # a line's variable has further inputs, but its prior does not use them
         lines = {part.design.name for part in self._problem.coordinates.parts}

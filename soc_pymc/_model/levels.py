@@ -13,8 +13,7 @@ import numpy as np
 from scipy import linalg, sparse
 
 from .._lib.arrays import Floats, Ints
-from .laplace import Laplace, best_tau, floored
-from .mode import Curvature, CurveTarget, Mode
+from .laplace import Curvature, CurveTarget, Laplace, Mode, best_tau, floored
 from .terms import Curve, LevelTerms, State, by_level
 
 _NODES = np.sqrt(3.0) * np.array([-1.0, 0.0, 1.0])

@@ -19,9 +19,8 @@ from ..families.family import Family
 from ..families.mixtures import ZERO, Frame, WeightForms, stretching
 from ..families.priors import MixturePrior, Prior
 from ..families.rows import Columns, pooled
-from .laplace import Laplace, floored
+from .laplace import Curvature, Laplace, Target, find_mode, floored
 from .mixture_cells import MixtureCells, cell_points
-from .mode import Curvature, Target, find_mode
 from .pilot import Pilot
 from .rows import cells_by_row
 from .splines import make_basis, spline_matrix

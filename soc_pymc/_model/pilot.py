@@ -13,9 +13,8 @@ from ..data.statistics import NO_JOINT_CELLS, Statistics
 from ..families.family import Family
 from ..families.priors import Prior
 from ..families.rows import RowSums, Weak
-from .laplace import Laplace
+from .laplace import CurveTarget, Laplace, find_mode
 from .levels import LevelRows, Levels, LevelTarget
-from .mode import CurveTarget, find_mode
 from .rows import MOST_BINS, Rows, positions, rows_of
 from .terms import Curve, CurveInputs, State, curve_slopes, make_curve
 

@@ -1,9 +1,8 @@
 """Building of the model's parts from a prior and statistics."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -13,7 +12,7 @@ from .._lib.arguments import A
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from .._lib.reprs import short
-from ..data.statistics import STATISTICS, Statistics
+from ..data.statistics import Statistics
 from ..families import FAMILIES, family_of_kind
 from ..families.family import Family
 from ..families.priors import Prior
@@ -22,9 +21,6 @@ from .mixture_grid import Mixture, place_mixture
 from .pilot import Pilot, find_pilot
 from .rows import rows_of
 from .terms import Labels
-
-if TYPE_CHECKING:
-    import pymc as pm
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +34,8 @@ class Problem:
     totals: Floats
     score: Floats  # at the centre of each of these rows
     mixture: Mixture | None = None
-    # the model in PyMC with terms that a user added
-    extended: "pm.Model | None" = None
+    # the parameters of a model with terms that a user added
+    extended: Space | None = None
 
     @property
     def observed(self) -> str:
@@ -56,59 +52,10 @@ class Problem:
             return "groups cannot be fitted in minibatches: leave VI(batch=) out"
         return ""
 
-    @cached_property
-    def model(self) -> "pm.Model":
-        """The model in PyMC, which takes a second to load; not where levels are integrated out."""
-        from .pymc_model import pymc_model
-
-        return self.extended or pymc_model(self)
-
-    @cached_property
+    @property
     def space(self) -> Space:
         """The parameters as functions of coordinates."""
-        if self.extended is None:
-            return self.coordinates
-        from .interpreter import ModelSpace
-
-        return ModelSpace(self)
-
-
-def model(stats: Statistics, prior: Prior | None = None) -> "pm.Model":
-    """The PyMC model, to inspect, draw, sample or extend.
-
-    Parameters
-    ----------
-    stats : Statistics
-        Sufficient statistics of the items; for mixtures with joint cells.
-    prior : Gamma, Normal, Beta, a mixture of them or None
-        The prior of theta; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
-        ``soc.Beta()`` for successes.
-
-    Returns
-    -------
-    pymc.Model
-        ``log_mean`` and ``log_cv2`` are the curves at the knots, ``bin_log_mean`` and
-        ``bin_log_cv2`` at the rows (occupied bins; by group and by half-octave of exposures, where
-        the prior has such terms), and ``count`` is a row's sum, with the log probability of all its
-        items. For values these are ``mean``, ``log_variance`` and ``value``. Mixtures have
-        ``bin_predictor``: both curves and coefficients of the log weights, at the rows.
-
-    Raises
-    ------
-    FitError
-        If the prior is not for such items, the scores have no position on the axis (log of scores
-        at or below 0), or a term or a mixture needs joint cells that were not kept.
-
-    Examples
-    --------
-    >>> import soc_pymc as soc
-    >>> sorted(soc.model(stats).coords)[:2]
-    ['bin', 'mean_basis']
-    """
-    STATISTICS(stats, "stats")
-    if prior is not None:
-        check_prior(prior, stats)
-    return build(stats, prior or family_of_kind(stats.kind).prior(), full=True).model
+        return self.extended or self.coordinates
 
 
 def check_prior(prior: Prior, stats: Statistics) -> None:
@@ -242,11 +189,3 @@ def prior_draws(built: Problem, draws: int, rng: np.random.Generator) -> xr.Data
     labels = coordinates.labels
     coords = {dim: labels[dim] for dim in map(str, prior.dims) if dim in labels}
     return prior.assign_coords({**coords, "chain": [0], "draw": np.arange(draws)})
-
-
-def extended(built: Problem, model: "pm.Model") -> Problem:
-    """Return the problem with a model to which the user has added terms."""
-    from .pymc_model import check_extended
-
-    check_extended(built, model)
-    return replace(built, extended=model)

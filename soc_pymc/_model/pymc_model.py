@@ -6,7 +6,7 @@ two before its random generator its coordinates.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import numpy as np
 import pymc as pm
@@ -16,14 +16,16 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
+from ..data.statistics import STATISTICS, Statistics
+from ..families import family_of_kind
+from ..families.priors import Prior
 from ..families.rows import RowSums
 from .coordinates import Coefficients, PenalisedCoefficients
 from .internals import MixtureLogMarginal, Transform, Variable, gufunc_signature
+from .interpreter import ModelSpace
 from .laplace import ROOT2, half_normal_scale
 from .mixture_cells import BEYOND, WITHIN_BOUNDS, MixtureCells
-
-if TYPE_CHECKING:
-    from .problem import Problem
+from .problem import Problem, build, check_prior
 
 _MEDIAN = 0.4769362762044699  # erf(_MEDIAN) = 1/2
 
@@ -251,7 +253,7 @@ def observe_mixture(
 # --- the model ------------------------------------------------------------------------------------
 
 
-def pymc_model(problem: "Problem") -> pm.Model:
+def pymc_model(problem: Problem) -> pm.Model:
     """Build the model of a problem without levels that are integrated out."""
     model = pm.Model(coords=problem.coordinates.labels)
     with model:
@@ -268,18 +270,63 @@ def pymc_model(problem: "Problem") -> pm.Model:
     return model
 
 
-def check_extended(problem: "Problem", model: pm.Model) -> None:
-    """Refuse a model that is not the problem's with terms that a user added."""
-    lacking = sorted(
-        v.name for v in problem.model.basic_RVs if v.name not in model.named_vars
+def model_of(problem: Problem) -> pm.Model:
+    """Returns the problem's model, with the terms that a user added."""
+    space = problem.space
+    return space.model if isinstance(space, ModelSpace) else pymc_model(problem)
+
+
+def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
+    """The PyMC model, to inspect, draw, sample or extend.
+
+    Parameters
+    ----------
+    stats : Statistics
+        Sufficient statistics of the items; for mixtures with joint cells.
+    prior : Gamma, Normal, Beta, a mixture of them or None
+        The prior of theta; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
+        ``soc.Beta()`` for successes.
+
+    Returns
+    -------
+    pymc.Model
+        ``log_mean`` and ``log_cv2`` are the curves at the knots, ``bin_log_mean`` and
+        ``bin_log_cv2`` at the rows (occupied bins; by group and by half-octave of exposures, where
+        the prior has such terms), and ``count`` is a row's sum, with the log probability of all its
+        items. For values these are ``mean``, ``log_variance`` and ``value``. Mixtures have
+        ``bin_predictor``: both curves and coefficients of the log weights, at the rows.
+
+    Raises
+    ------
+    FitError
+        If the prior is not for such items, the scores have no position on the axis (log of scores
+        at or below 0), or a term or a mixture needs joint cells that were not kept.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> sorted(soc.model(stats).coords)[:2]
+    ['bin', 'mean_basis']
+    """
+    STATISTICS(stats, "stats")
+    if prior is not None:
+        check_prior(prior, stats)
+    return pymc_model(
+        build(stats, prior or family_of_kind(stats.kind).prior(), full=True)
     )
+
+
+def extended(problem: Problem, model: pm.Model) -> Problem:
+    """Return the problem with a model of its own to which a user has added terms."""
+    plain = pymc_model(problem)
+    lacking = sorted(v.name for v in plain.basic_RVs if v.name not in model.named_vars)
     if lacking:
         raise FitError(
             f"model= lacks {', '.join(lacking)}: extend soc.model(stats, prior) of the same prior"
         )
     coords_match = all(
         np.array_equal(np.asarray(model.coords.get(name, ())), np.asarray(values))
-        for name, values in problem.model.coords.items()
+        for name, values in plain.coords.items()
     )
     if not (coords_match and np.array_equal(_observed(problem, model), problem.totals)):
         raise FitError(
@@ -288,9 +335,10 @@ def check_extended(problem: "Problem", model: pm.Model) -> None:
     if model.discrete_value_vars:
         names = ", ".join(v.name for v in model.discrete_value_vars)
         raise FitError(f"model= has discrete unknowns ({names}): sum them out")
+    return replace(problem, extended=ModelSpace(problem, model))
 
 
-def _observed(problem: "Problem", model: pm.Model) -> Floats:
+def _observed(problem: Problem, model: pm.Model) -> Floats:
     """Observed totals of a model; compiled code would leave its source in the temporary folder."""
     variable = model.rvs_to_values[model[problem.observed]]
     return np.asarray(variable.eval(mode="FAST_COMPILE"))

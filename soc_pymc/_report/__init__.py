@@ -10,13 +10,12 @@ from .._lib.files import replacing
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
 from ..checks._check import Checks
-from ..checks.comparison import other_total
 from ..data.items import Items, check_items
 from ..data.sources import open_table
 from ..families.scales import LARGEST
-from ..fits.fit import FIT, Fit
-from ..posterior.extrapolation import extrapolation_reported
+from ..fits.fit import FIT, Fit, other_total_of_statistics
 from ..posterior.item_columns import posterior_roles
+from ..posterior.scores import extrapolation_reported
 from ..quantities.curves import statistics_of
 from .overview import read_overview
 from .page import Page
@@ -110,9 +109,7 @@ def report(
     options |= {"threshold": threshold, "seed": seed}
     # the overview has warned of far scores, for all items
     with extrapolation_reported():
-        part = stats.table("part")
-        means = {fit.curves.outcome.observed: part["sum_y"] / part["n"]}
-        made_fit = not other_total(fit, means, part["n"])
+        made_fit = not other_total_of_statistics(fit, stats)
         checks = Checks(
             fit,
             overview.sample.items,

@@ -16,9 +16,9 @@ from ..data.roles import Roles
 from ..data.sources import batches, kind_of, open_table
 from ..fits.fit import Fit
 from ..posterior.averages import scorer
-from ..posterior.extrapolation import Extrapolation
 from ..posterior.item_columns import Columns, arrays_of, posterior_roles
 from ..posterior.predictive import posterior_of
+from ..posterior.scores import Extrapolation
 
 # lists of items, by what ranks them; the loss is that of not knowing theta at the threshold
 BY_MEAN = "mean"

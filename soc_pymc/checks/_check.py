@@ -11,26 +11,25 @@ import xarray as xr
 from numpy.random import Generator
 from xarray.core import indexing
 
-from .._lib.above import made_above
 from .._lib.arguments import SEED, Whole, names_of
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError, ItemsError
 from .._lib.laws import pearson3_cdf, skewness
 from .._lib.progress import parts, phase
+from .._lib.reprs import made_above
 from .._lib.threads import one_blas_thread
 from ..data.items import Items
 from ..data.sources import opened, word_columns
 from ..data.statistics import Statistics
 from ..families.rows import MEAN_ONLY
 from ..fits.deferred import Later
-from ..fits.fit import FIT, PARETO_K, Fit
-from ..fits.methods import Status
+from ..fits.fit import FIT, PARETO_K, Fit, Status, other_total
 from ..posterior.averages import cdf_without
 from ..posterior.item_columns import Columns, select
 from ..posterior.predictive import Posterior, posterior_of, posterior_under
 from . import pit
 from .advice import Gains, advise
-from .comparison import LeftOut, leave_one_out, other_total
+from .comparison import LeftOut, leave_one_out
 from .findings import (
     ALL,
     FAIL,

@@ -19,16 +19,15 @@ from .._lib.errors import (
     StatisticsError,
     warn_user,
 )
-from .._lib.psis import smoothed
+from .._lib.laws import smoothed
 from .._lib.reprs import counted
 from .._lib.threads import one_blas_thread
 from ..data.items import Items
 from ..data.statistics import STATISTICS, Statistics
 from ..families.priors import Prior
-from ..fits.fit import PARETO_K, Fit, named_fits
-from ..fits.methods import Method, Status
+from ..fits.fit import PARETO_K, Fit, Method, Status, named_fits, other_total
 from ..posterior.averages import density_moments
-from ..posterior.item_columns import Columns, in_chunks, select
+from ..posterior.item_columns import in_chunks, select
 from ..posterior.predictive import Posterior, posterior_of, posterior_under
 from .findings import OK
 from .observations import (
@@ -54,8 +53,6 @@ _SWAY = (
 _CLOSE = 1e-9
 _STEPS = 100
 _HALVINGS = 30
-# relative difference of totals of the same items in bins and in cells
-_SAME = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -389,24 +386,3 @@ def _check_columns(fits: Mapping[str, Fit]) -> None:
                 f"{reference!r} and {name!r} are fits of other columns ({base_roles} and {roles}): "
                 "their densities cannot be compared"
             )
-
-
-def other_total(fit: Fit, columns: Columns, n: Ints) -> str:
-    """Return a total of rows that is not that of the fit's items; empty if those it has agree."""
-    outcome = fit.curves.outcome
-    bins: dict[str, Any] = {}
-    for group in ("constant_data", "observed_data"):
-        if group in fit.data.children:
-            bins |= {str(key): x for key, x in fit.data[group].data_vars.items()}
-    if outcome.observed in bins and not outcome.whole:  # bins have the means
-        bins[outcome.observed] = bins[outcome.observed] * bins["n_items"]
-    values = {**columns, "n_items": np.ones(len(n))}
-    for key in ("n_items", outcome.observed, outcome.size):
-        if key == outcome.size and not outcome.sizes_add:
-            continue
-        if key in bins and key in values:
-            total = float(n @ values[key])
-            of_fit = float(bins[key].sum())
-            if abs(total - of_fit) > _SAME * float(n @ np.abs(values[key])):
-                return f"{key} adds up to {total:,.12g} and {of_fit:,.12g}"
-    return ""

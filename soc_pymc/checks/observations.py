@@ -23,9 +23,8 @@ from ..data.statistics import Statistics, refuse_weights
 from ..data.summaries import Options, totals_of
 from ..families.rows import RowSums
 from ..fits.curves import Curves
-from ..posterior.bins import bin_scores_of
-from ..posterior.extrapolation import warn_of_extrapolated_bins
 from ..posterior.item_columns import Columns, check_statistics, read_items, select
+from ..posterior.scores import bin_scores_of, warn_of_extrapolated_bins
 
 ITEMS_OR_STATISTICS = A(
     Items | Statistics, f"{ANY_ITEMS}, or their statistics", ItemsError

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._lib.arrays import Floats, Ints
-from .._lib.compiled import compiled
+from .._lib.arrays import Floats, Ints, compiled
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import phase
 from .._lib.threads import ordered_map

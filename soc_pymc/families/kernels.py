@@ -4,11 +4,12 @@ The modules that call them import this one where they need it, as Numba takes lo
 """
 
 import math
+from typing import Any
 
 import numba
 import numpy as np
 
-from .mixtures import LOWEST, ROUGH, curves_of
+from .._lib.arrays import Floats
 from .special_functions import ERROR, EVERY, MOST_TERMS, NEGLIGIBLE
 
 # smallest argument for series of polygamma functions
@@ -169,6 +170,28 @@ def solve_betas(location, variance, a, b):  # type: ignore[no-untyped-def]
         b[i] = q
 
 
+def curves_of(
+    mean: Floats, variance: Floats, middle: Floats, has_path: bool
+) -> tuple[Any, ...]:
+    """Both curves; the slope of the location in the mean, and of the dispersion in both moments."""
+    if not has_path:  # Normals
+        return mean, np.log(variance), 1.0, 0.0, 1.0 / variance
+    # Gammas are the limit of Betas at a middle of 0
+    other = 1.0 - middle
+    up = 1.0 + other * mean
+    down = 1.0 - middle * mean
+    product = up * down
+    unit = middle * other
+    room = product - unit * variance
+    return (
+        np.log(up / down),
+        np.log(variance / (product * room)),
+        other / up + middle / down,
+        (middle * up - other * down) * (1.0 / product + 1.0 / room),
+        1.0 / variance + unit / room,
+    )
+
+
 _curves = _compiled(curves_of)
 
 
@@ -186,22 +209,23 @@ def _averages(weight, parts, out):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _tilted(fixed, parts, tilt, weight):  # type: ignore[no-untyped-def]
+def _tilted(fixed, parts, tilt, lowest, weight):  # type: ignore[no-untyped-def]
     """Fill weights relative to the largest."""
     top = -np.inf
     for r in range(len(fixed)):
         weight[r] = fixed[r] + tilt[0] * parts[3, r] + tilt[1] * parts[6, r]
         top = max(top, weight[r])
     for r in range(len(fixed)):
-        weight[r] = math.exp(max(weight[r] - top, LOWEST))
+        weight[r] = math.exp(max(weight[r] - top, lowest))
 
 
 @_compiled
-def _solve(fixed, target, parts, middle, has_path, weight, solution):  # type: ignore[no-untyped-def]
+def _solve(fixed, target, parts, middle, has_path, limits, weight, solution):  # type: ignore[no-untyped-def]
     """Fill weights (R,) with both curves by Newton's method, and the `solution`."""
     # `fixed` (R,) are log weights without the tilt, `parts` (9, R) 1, theta and its square, and
     # these times the functions that tilt; the solution has the tilt (a first guess before), the
     # mean, the curves' derivatives in the moments, the tilt's in the curves, and the error.
+    # `limits` are the lowest log weight relative to the largest, and the error allowed at rounding.
     # Numbers are set one by one: slices take Numba seconds more to compile
     error = np.inf
     factor = 1.0
@@ -209,7 +233,7 @@ def _solve(fixed, target, parts, middle, has_path, weight, solution):  # type: i
     tried = np.array([solution[0], solution[1]])
     step = np.zeros(2)
     for _ in range(_STEPS):
-        _tilted(fixed, parts, tried, weight)
+        _tilted(fixed, parts, tried, limits[0], weight)
         _averages(weight, parts, averages)
         mean = averages[1]
         square = averages[2]
@@ -249,12 +273,12 @@ def _solve(fixed, target, parts, middle, has_path, weight, solution):  # type: i
             step[1] *= shorter
         else:  # a step too long; NaN too
             factor *= 0.5
-            if factor < _LEAST_FACTOR or error <= ROUGH:
+            if factor < _LEAST_FACTOR or error <= limits[1]:
                 break
         for j in range(2):
             tried[j] = solution[j] + factor * step[j]
     if tried[0] != solution[0] or tried[1] != solution[1]:
-        _tilted(fixed, parts, solution, weight)
+        _tilted(fixed, parts, solution, limits[0], weight)
     total = 0.0
     for r in range(len(weight)):
         total += weight[r]
@@ -264,8 +288,9 @@ def _solve(fixed, target, parts, middle, has_path, weight, solution):  # type: i
 
 
 @_compiled
-def solve_weights(log_weight, bounded, parts, middle, has_path, solution):  # type: ignore[no-untyped-def]
+def solve_weights(log_weight, bounded, parts, law, limits, solution):  # type: ignore[no-untyped-def]
     """Turn log weights (n, R, draws) into weights, and fill solutions (11, n, draws)."""
+    middle, has_path = law
     rows, components, draws = log_weight.shape
     fixed = np.empty(components)
     weight = np.empty(components)
@@ -277,7 +302,14 @@ def solve_weights(log_weight, bounded, parts, middle, has_path, solution):  # ty
             for j in range(2):
                 found[j] = solution[j, b, s]
             _solve(
-                fixed, bounded[b, :2, s], parts[b], middle[b], has_path, weight, found
+                fixed,
+                bounded[b, :2, s],
+                parts[b],
+                middle[b],
+                has_path,
+                limits,
+                weight,
+                found,
             )
             for r in range(components):
                 log_weight[b, r, s] = weight[r]

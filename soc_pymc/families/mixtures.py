@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -322,6 +322,8 @@ class Components(ABC):
         self, location: Floats, dispersion: Floats, parts: Relative
     ) -> CurveBounds:
         """Bounds of both curves, around those of the pilot."""
+        from .kernels import curves_of
+
         middle = parts.middle
         nearest = np.abs(parts.mean).argmin(axis=1)[:, None]
         mean = np.take_along_axis(parts.mean, nearest, axis=1)[:, 0]
@@ -388,28 +390,6 @@ class WeightForms:
 
 
 # --- weights from predictors ---------------------------------------------------------------------
-
-
-def curves_of(
-    mean: Floats, variance: Floats, middle: Floats, has_path: bool
-) -> tuple[Any, ...]:
-    """Both curves; the slope of the location in the mean, and of the dispersion in both moments."""
-    if not has_path:  # Normals
-        return mean, np.log(variance), 1.0, 0.0, 1.0 / variance
-    # Gammas are the limit of Betas at a middle of 0
-    other = 1.0 - middle
-    up = 1.0 + other * mean
-    down = 1.0 - middle * mean
-    product = up * down
-    unit = middle * other
-    room = product - unit * variance
-    return (
-        np.log(up / down),
-        np.log(variance / (product * room)),
-        other / up + middle / down,
-        (middle * up - other * down) * (1.0 / product + 1.0 / room),
-        1.0 / variance + unit / room,
-    )
 
 
 @dataclass(eq=False)
@@ -532,7 +512,8 @@ def _newton(bounded: Floats, tilt: Floats, forms: WeightForms, slopes: bool) -> 
     solution = np.empty((11, len(fixed), fixed.shape[2]))
     solution[:2] = tilt
     targets = np.ascontiguousarray(bounded)
-    solve_weights(fixed, targets, parts, middle, forms.family.has_path, solution)
+    law = middle, forms.family.has_path
+    solve_weights(fixed, targets, parts, law, (LOWEST, ROUGH), solution)
     tilt, mean, curve_slopes, inverse, error = np.split(solution, [2, 3, 6, 10])
     by_curve = inverse.reshape(2, 2, *error.shape[1:])
     return Weights(

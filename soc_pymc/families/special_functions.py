@@ -5,13 +5,13 @@ terms that do not: divergences, and the remainders of Stirling's formula.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from .._lib.arrays import Floats, in_blocks
-from .._lib.compiled import compiled
+from .._lib.arrays import Floats, compiled, in_blocks
 
 _HALF_LOG_2PI = 0.5 * float(np.log(2.0 * np.pi))
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
@@ -37,8 +37,7 @@ _NODE, _SHARE = np.polynomial.legendre.leggauss(96)
 
 def stirling(x: Floats) -> Floats:
     """Log Gamma(x) - [(x - 1/2) log x - x + log(2 pi)/2] for x > 0, (n,), to 1e-14."""
-    inverse = 1.0 / x
-    value = inverse * _polynomial(inverse * inverse, _STIRLING)
+    value = stirling_series(x, _STIRLING)
     is_small = np.flatnonzero(x < _LEAST_STIRLING)
     value[is_small] = _stirling_of_small(x[is_small])
     return value
@@ -46,32 +45,27 @@ def stirling(x: Floats) -> Floats:
 
 def _stirling_of_small(x: Floats) -> Floats:
     # the series at x + 8, less the logarithms of x, ..., x + 7 over x + 8, in pairs
-    inverse = 1.0 / (x + 8.0)
+    shifted = x + 8.0
+    inverse = 1.0 / shifted
     square = inverse * inverse
     pair = 1.0 - 9.0 * inverse
     product = x * inverse * (1.0 - inverse)
     for number in (14.0, 18.0, 20.0):
         product *= pair + number * square
     change = (x - 0.5) * np.log1p(8.0 / x) - 8.0 - np.log(product)
-    return change + inverse * _polynomial(square, _STIRLING)
+    return change + stirling_series(shifted, _STIRLING)
 
 
-def stirling_series(x: Floats) -> Floats:
-    """`stirling` of x of 32 and more, to 1e-16; x may also be a variable of PyTensor."""
-    square = 1.0 / (x * x)
-    value = 1.0 / 1260.0 - square / 1680.0
-    value = 1.0 / 360.0 - square * value
-    return (1.0 / 12.0 - square * value) / x
-
-
-def _polynomial(x: Floats, coefficients: Sequence[float]) -> Floats:
-    """Value of a polynomial by Horner's scheme, from the constant term on."""
-    value = coefficients[-1] * x
-    for coefficient in coefficients[-2:0:-1]:
-        value += coefficient
-        value *= x
-    value += coefficients[0]
-    return value
+def stirling_series(x: Any, terms: Sequence[float] = _STIRLING[:4]) -> Any:
+    """`stirling` of x of 32 and more by four terms, to 1e-16, or by more terms of smaller x."""
+    inverse = 1.0 / x
+    square = inverse * inverse
+    value = terms[-1] * square
+    for term in terms[-2:0:-1]:
+        value += term
+        value *= square
+    value += terms[0]
+    return value * inverse
 
 
 def divergence(

@@ -12,8 +12,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arrays import Floats, Ints
-from .._model.monotone import project_monotone
-from .._model.splines import Axis, spline_matrix
+from .._model.splines import Axis, project_monotone, spline_matrix
 from ..data.items import grouping_dims
 from ..data.roles import CROSS, MARK, Roles
 from ..families import family_of

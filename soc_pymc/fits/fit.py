@@ -1,7 +1,8 @@
-"""The result of a fit: one immutable record of draws, configuration and status."""
+"""The result of a fit: draws, configuration and status; and the base of methods that find it."""
 
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -11,16 +12,89 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from .._lib.above import made_above
 from .._lib.arguments import A, OneOf, shown
+from .._lib.arrays import Ints
 from .._lib.errors import FitError
 from .._lib.files import Saved, read_saved, save_netcdf
-from .._lib.reprs import Rows, groups_row, html_table, lines, score_range, short
+from .._lib.reprs import (
+    Rows,
+    groups_row,
+    html_table,
+    lines,
+    made_above,
+    number,
+    score_range,
+    short,
+)
 from .._model.splines import Axis
+from ..data.statistics import Statistics
 from ..families.priors import PRIORS, Prior, Spline
-from .curves import Curves
+from .curves import Curves, WeightsOf
 from .deferred import with_recipes, without_recipes
-from .methods import Method, Status
+
+_SAME = 1e-6  # relative difference of totals that two machines compute alike
+
+
+@dataclass(frozen=True)
+class Status:
+    """Outcome of the search for a fit.
+
+    Attributes
+    ----------
+    converged : bool
+        True if the fit can be trusted: the optimiser or sampler passed its test, and for VI the
+        Pareto k of the approximation is at most 0.7.
+    reason : str
+        One sentence with the reason, and the remedy if it did not converge.
+    pareto_k : float or None
+        For VI, Pareto shape of the importance weights of the approximation (Yao et al. 2018).
+    ess_fraction : float or None
+        For VI, their effective sample over their number: below 0.95 draws are resampled by the
+        weights.
+    seconds : float
+        Elapsed time of the fit.
+    mc_error : float or None
+        For NUTS, largest Monte Carlo standard error of posterior means, in posterior sd, if known.
+
+    Examples
+    --------
+    >>> Status(False, "it stopped early").converged
+    False
+    """
+
+    converged: bool
+    reason: str
+    pareto_k: float | None = None
+    ess_fraction: float | None = None
+    seconds: float = 0.0
+    mc_error: float | None = None
+
+    def _repr_html_(self) -> str:
+        shown = {k: v for k, v in vars(self).items() if v is not None}
+        return html_table("Status", ((k, number(v)) for k, v in shown.items()))
+
+
+class Method(ABC):
+    """A configuration of inference that finds a fit's draws."""
+
+    @property
+    def weights(self) -> WeightsOf | None:
+        """What makes weights of a mixture's components of curves, if they are not smooth."""
+        return None
+
+    @abstractmethod
+    def run(
+        self,
+        stats: Statistics,
+        prior: Prior,
+        model: Any,
+        progress: bool | None,
+    ) -> tuple[xr.DataTree, Status]:
+        """Return the fit's `DataTree`, and how far it can be trusted.
+
+        `model` is None, or the prior's `pymc.Model` with further terms.
+        """
+
 
 PARETO_K = 0.7
 """Above this, the mean of importance weights is unreliable (Vehtari et al. 2024)."""
@@ -303,3 +377,34 @@ def named_fits(fits: Fit | Mapping[str, Fit], alone: str) -> dict[str, Fit]:
     for name, fit in by_name.items():
         FIT(fit, f"fits[{shown(name)}]")
     return by_name
+
+
+# --- whether items are those of a fit -------------------------------------------------------------
+
+
+def other_total(fit: Fit, columns: Mapping[str, Any], n: Ints) -> str:
+    """Return a total of rows that is not that of the fit's items; empty if those it has agree."""
+    outcome = fit.curves.outcome
+    bins: dict[str, Any] = {}
+    for group in ("constant_data", "observed_data"):
+        if group in fit.data.children:
+            bins |= {str(key): x for key, x in fit.data[group].data_vars.items()}
+    if outcome.observed in bins and not outcome.whole:  # bins have the means
+        bins[outcome.observed] = bins[outcome.observed] * bins["n_items"]
+    values = {**columns, "n_items": np.ones(len(n))}
+    for key in ("n_items", outcome.observed, outcome.size):
+        if key == outcome.size and not outcome.sizes_add:
+            continue
+        if key in bins and key in values:
+            total = float(n @ values[key])
+            of_fit = float(bins[key].sum())
+            if abs(total - of_fit) > _SAME * float(n @ np.abs(values[key])):
+                return f"{key} adds up to {total:,.12g} and {of_fit:,.12g}"
+    return ""
+
+
+def other_total_of_statistics(fit: Fit, stats: Statistics) -> str:
+    """Return what `other_total` says of statistics, by their outcomes."""
+    part = stats.table("part")
+    means = {fit.curves.outcome.observed: part["sum_y"] / part["n"]}
+    return other_total(fit, means, part["n"])

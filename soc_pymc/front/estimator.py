@@ -23,12 +23,11 @@ from ..families import OUTCOMES, family_of
 from ..families.outcome import Outcome
 from ..families.priors import Prior
 from ..families.scales import common_scale
-from ..fits.fit import Fit
-from ..fits.methods import Method
+from ..fits.fit import Fit, Method
 from ..posterior.calibration import curve_variables
-from ..posterior.extrapolation import warn_of_extrapolation
 from ..posterior.item_columns import Columns, arrays_of, in_chunks
 from ..posterior.predictive import posterior_of
+from ..posterior.scores import warn_of_extrapolation
 from ..posterior.scoring import item_posteriors
 
 _REQUESTS = dict.fromkeys(("exposure", "noise_sd", "trials", "group"), True)

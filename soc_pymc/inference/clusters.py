@@ -19,8 +19,8 @@ from scipy import linalg, special
 
 from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import FitError
+from .._model.laplace import RowCurvature, coefficient_curvature, row_curvature
 from .._model.levels import Levels
-from .._model.mode import RowCurvature, coefficient_curvature, row_curvature
 from .._model.problem import Problem, build
 from .._model.rows import rows_of
 from .._model.splines import spline_matrix

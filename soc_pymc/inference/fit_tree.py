@@ -6,27 +6,33 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from scipy import sparse
 
 from .._lib.arrays import Floats, equal_parts
 from .._lib.errors import FitError
-from .._model.monotone import project_monotone
+from .._model.coordinates import Space
+from .._model.mixture_cells import WITHIN_BOUNDS
 from .._model.pilot import Pilot
-from .._model.problem import Problem, check_prior, mixture_data
+from .._model.problem import Problem, check_prior, mixture_data, prior_draws
 from .._model.rows import Rows, positions, rows_of
-from .._model.splines import Axis
+from .._model.splines import Axis, project_monotone
 from .._model.terms import Curve
 from ..data.items import Grouping
 from ..data.statistics import Statistics
 from ..families import family_of_kind
+from ..families.rows import RowSums
 from ..families.scales import RANK, SCALES
-from ..fits.fit import Fit
-from .arviz_groups import arviz_groups
-from .density import SAMPLED
+from ..fits.deferred import RowValues, deferred, flat
+from ..fits.fit import Fit, other_total_of_statistics
+from .density import CHUNK, SAMPLED, with_labels
 
-# relative difference of numbers that two machines compute alike
-_SAME = 1e-6
 # parts of the score, each with its distribution of exposures
 _PARTS = 20
+# of parameters, and of outcomes at least
+_PRIOR_DRAWS = 500
+_FEW = 100
+_MOST = 5_000_000  # numbers of one array: 40 MB
+_MOST_DRAWN = 40_000_000  # numbers of cells that replicates go through
 
 
 def fit_tree(
@@ -189,21 +195,13 @@ def draw_densities(fit: Fit, stats: Statistics) -> tuple[Floats, Floats]:
             "posterior: fit statistics of the items without cluster="
         )
     check_prior(fit.prior, stats)
-    tables = bin_table(stats, [fit.axis("mean"), fit.axis("variance")], bool(fit.atoms))
-    differences = []
-    for group, table in zip(("constant_data", "observed_data"), tables, strict=True):
-        for name, values in table.items():
-            fitted = fit.data[group][str(name)].to_numpy()
-            if values.shape != fitted.shape or not np.allclose(
-                values, fitted, _SAME, 0.0, equal_nan=True
-            ):
-                differences.append(str(name))
+    differing = other_total_of_statistics(fit, stats)
     if (stats.groups if fit.prior.groups else ()) != fit.groups:
-        differences.append("groups")
-    if differences:
+        differing = "the groups differ"
+    if differing:
         raise FitError(
-            f"the statistics are not those of the fit ({', '.join(differences)} differ): give "
-            "those that it was made from"
+            f"the statistics are not those of the fit ({differing}): give those that it was made "
+            "from"
         )
     return _totals(fit.data, "log_prior"), _totals(fit.data, "log_likelihood")
 
@@ -255,3 +253,99 @@ def conventional(tree: xr.DataTree) -> xr.DataTree:
     completed = xr.DataTree.from_dict(groups)
     completed.attrs = dict(tree.attrs)
     return completed
+
+
+# --- groups that ArviZ's functions read -----------------------------------------------------------
+
+
+def _row_values(built: Problem) -> RowValues:
+    """The likelihood's rows as functions of draws."""
+    dtype = built.family.outcome.dtype
+    if built.mixture:
+        [part] = built.coordinates.parts
+        names = (tuple(part.names),)
+        return RowValues(names, (part.at_rows,), built.mixture.cells, dtype)
+    curves = [curve.row_matrices for curve in built.pilot.curves]
+    matrices = [sparse.hstack(list(x.values()), format="csr") for x in curves]
+    return RowValues(
+        tuple(map(tuple, curves)), tuple(matrices), built.pilot.data, dtype
+    )
+
+
+# --- groups of the tree ---------------------------------------------------------------------------
+
+
+def arviz_groups(
+    built: Problem, stats: Statistics, posterior: xr.Dataset, widened: bool, seed: int
+) -> dict[str, xr.Dataset]:
+    """Densities, prior and predictive draws, and totals of the likelihood's rows, by group."""
+    prior = prior_draws(built, _PRIOR_DRAWS, np.random.default_rng(seed))
+    rows = _row_values(built)
+    # `pm.sample_posterior_predictive` compares the data that parameters depend on
+    constant = with_labels(built.space, xr.Dataset(dict(built.space.constants)))
+    groups = {"prior": prior, "constant_data": constant}
+    n = stats.data["n"].to_numpy()
+    dim = "bin"
+    name = built.observed
+    rows_are_bins = np.array_equal(built.pilot.rows.n, n[n > 0])
+    if built.mixture or not rows_are_bins:
+        dim = "row"
+        name = f"{built.observed}_by_row"
+        totals = built.totals.astype(built.family.outcome.dtype)
+        groups["observed_data"] = xr.Dataset({name: (dim, totals)})
+        constant["row_score"] = (dim, built.score)
+        if built.pilot.labels and len(built.score) == len(built.pilot.rows.n):
+            labels = np.array(built.pilot.labels, dtype=object)
+            constant["row_group"] = (dim, labels[built.pilot.rows.group])
+    number = len(built.score)
+    shape = posterior.sizes["chain"], posterior.sizes["draw"]
+    if not widened:
+        groups["log_prior"], likelihood = _densities(built.space, posterior)
+        if built.mixture:
+            within = rows.within_bounds(flat(posterior)).reshape(shape)
+            groups["log_prior"][WITHIN_BOUNDS] = SAMPLED, within
+        blocks = min(number, max(1, _MOST // (shape[0] * shape[1])))
+        starts = np.arange(blocks) * number // blocks
+        names = (name, dim) if blocks == number else (f"{name}_by_block", "block")
+        of_rows = deferred("log_likelihood", *names, rows, posterior, starts)
+        groups["log_likelihood"] = of_rows.merge(likelihood)
+    if not built.mixture:
+        few = prior.isel(draw=slice(_FEW))
+        for group, draws in (("prior", few), ("posterior", posterior)):
+            predictive = f"{group}_predictive"
+            thinned = _thinned(draws, built.pilot.data)
+            seeds = np.array([seed, thinned.sizes["chain"]])
+            groups[predictive] = deferred(predictive, name, dim, rows, thinned, seeds)
+    return groups
+
+
+def _thinned(draws: xr.Dataset, data: RowSums) -> xr.Dataset:
+    """Evenly spaced draws, as many as have replicates that do not take long."""
+    chains = draws.sizes["chain"]
+    size = draws.sizes["draw"]
+    most = min(_MOST // len(data.total), max(_FEW, _MOST_DRAWN // data.number_of_cells))
+    per_chain = min(size, max(1, most // chains))
+    return draws.isel(draw=np.arange(per_chain) * size // per_chain)
+
+
+def _densities(space: Space, posterior: xr.Dataset) -> list[xr.Dataset]:
+    """Log prior of top-level parameters, and log likelihood of what a user observed."""
+    arrays = flat(posterior)
+    number = len(next(iter(arrays.values())))
+    chunks = [slice(start, start + CHUNK) for start in range(0, number, CHUNK)]
+    parts = [
+        space.densities({k: x[chunk] for k, x in arrays.items()}) for chunk in chunks
+    ]
+    shape = posterior.sizes["chain"], posterior.sizes["draw"]
+    datasets = []
+    for by_part in zip(*parts, strict=True):
+        variables = {}
+        for name in by_part[0]:
+            values = np.concatenate([part[name] for part in by_part])
+            dims = [f"{name}_dim_{k}" for k in range(values.ndim - 1)]
+            variables[name] = (
+                (*SAMPLED, *dims),
+                values.reshape(*shape, *values.shape[1:]),
+            )
+        datasets.append(xr.Dataset(variables, {d: posterior[d] for d in SAMPLED}))
+    return datasets

@@ -1,4 +1,4 @@
-"""Inference on the model: variational by default, NUTS as the reference."""
+"""The fit of one prior: variational by default, NUTS as the reference."""
 
 import logging
 import time
@@ -6,21 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import xarray as xr
 
 from .._lib.arguments import A, OrNone
 from .._lib.errors import ConvergenceWarning, FitError, warn_user
-from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
-from .._model import problem
+from .._model.problem import check_prior
 from ..data.statistics import Statistics
 from ..families import family_of_kind
 from ..families.priors import Prior
-from ..fits.fit import Fit
-from ..fits.methods import Method, Status
-from .clusters import for_clusters
-from .fit_tree import conventional, fit_tree
-from .methods import VI, PosteriorMethod
+from ..fits.fit import Fit, Method
+from .fit_tree import conventional
+from .variational import VI
 
 _log = logging.getLogger(__name__)
 _METHOD = A(Method, "soc.VI(...), soc.NUTS(...) or soc.FiveSteps(...)")
@@ -52,7 +48,7 @@ def fit(
         raise FitError("the statistics hold no items: there is nothing to fit")
     prior = family_of_kind(stats.kind).prior() if prior is None else prior
     method = VI() if method is None else method
-    problem.check_prior(prior, stats)
+    check_prior(prior, stats)
     _log.info(
         "fitting %r by %r to %s items in %s bins",
         prior,
@@ -74,25 +70,3 @@ def fit(
     if not status.converged:
         warn_user(status.reason, ConvergenceWarning)
     return Fit(conventional(tree), prior, method, status)
-
-
-def posterior_tree(
-    method: PosteriorMethod,
-    stats: Statistics,
-    prior: Prior,
-    model: "pm.Model | None",
-    progress: bool | None,
-) -> tuple[xr.DataTree, Status]:
-    """Draws from the posterior of the prior's model, or of a model that extends it."""
-    with phase("fit: pilot and model", enabled=progress):
-        built = problem.build(stats, prior, full=method.full or model is not None)
-        if model is not None:  # in the coordinates of the same Laplace start
-            built = problem.extended(built, model)
-    groups, status = method.draw(built, progress)
-    if stats.blocks:
-        wider, words = for_clusters(
-            built, stats, prior, groups["posterior"], method.seed
-        )
-        groups = {**groups, **wider}
-        status = replace(status, reason=status.reason + words)
-    return fit_tree(built, stats, groups, prior.monotone, method.seed), status

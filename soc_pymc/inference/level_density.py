@@ -23,7 +23,7 @@ from .density import (
     finite_values,
     posterior_draws,
 )
-from .level_kernel import add_slopes, add_values, solve
+from .row_kernels import add_slopes, add_values, solve
 from .row_polynomials import make_surrogates
 
 # pairs for weights and draws, and rows times pairs
@@ -61,7 +61,7 @@ class _Proposed:
 class _AtRows(NamedTuple):
     """Rows at proposals."""
 
-    linear: Any  # as `level_kernel` takes rows
+    linear: Any  # as `row_kernels` takes rows
     deviations: Floats  # (G, K, N, draws)
     # indices of rows, proposals and draws where a row's polynomial does not hold, and both curves
     outside: tuple[Ints, ...]
@@ -314,7 +314,7 @@ class LevelDensity:
         )
 
     def _polynomials(self) -> tuple[Any, ...]:
-        """Polynomials of rows for `level_kernel`, on the range of draws around the start."""
+        """Polynomials of rows for `row_kernels`, on the range of draws around the start."""
         start = self._coordinates.start
         step = self._chunk(1)
         draws = self._rng.normal(start, 1.0, (_RANGE_DRAWS, len(start)))
@@ -329,17 +329,5 @@ class LevelDensity:
         low = low.min(axis=0)
         high = high.max(axis=0)
         more = _FARTHER * (high - low)
-        near = make_surrogates(
-            self._built.pilot.data, low - more, high + more, _ERROR, _DEGREES
-        )
-        power = np.arange(1.0, near.coefficients.shape[1])
-        by_u = np.zeros_like(near.coefficients)
-        by_v = np.zeros_like(near.coefficients)
-        by_u[:, :-1] = near.coefficients[:, 1:] * power[:, None]
-        by_v[:, :, :-1] = near.coefficients[:, :, 1:] * power
-        # rows without one
-        with np.errstate(divide="ignore", invalid="ignore"):
-            by_u /= near.reach[0, :, None, None]
-            by_v /= near.reach[1, :, None, None]
-        shape = near.centre, near.reach, near.degree
-        return *shape, near.coefficients, by_u, by_v
+        data = self._built.pilot.data
+        return make_surrogates(data, low - more, high + more, _ERROR, _DEGREES).arrays

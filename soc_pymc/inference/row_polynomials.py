@@ -12,6 +12,7 @@ _DEGREES = 4, 6, 9, 13
 # nats, allowed for all rows together as independent errors
 _ERROR = 1e-3
 _TESTS = 12  # random points of a row where the error is measured
+_POWERS_AT_ONCE = 4  # of the compiled evaluation
 _AT_ONCE = 1 << 16  # powers of one variable at once: half a MB
 # from here on compiled code, which is three times as fast, makes up for its loading
 _COMPILED_ROWS = 5_000
@@ -26,8 +27,14 @@ class Surrogates:
     centre: Floats
     # (2, rows): half-widths; 0 means that the row has no polynomial
     reach: Floats
-    coefficients: Floats  # (rows, i, j): of u^i v^j
+    # (rows, i, j): of u^i v^j, 0 beyond the degree, up to a multiple of `_POWERS_AT_ONCE`
+    coefficients: Floats
     degree: Ints  # (rows,): in each curve
+
+    @property
+    def arrays(self) -> tuple[Floats, Floats, Floats, Ints]:
+        """Returns the fields, for compiled loops."""
+        return self.centre, self.reach, self.coefficients, self.degree
 
     def values(self, location: Floats, dispersion: Floats) -> tuple[Floats, Bools]:
         """Values at both parameters, all (rows, draws), and where these are outside a region."""
@@ -46,10 +53,9 @@ class Surrogates:
         results = np.empty((number, *location.shape))
         outside = np.empty(location.shape, dtype=np.bool_)
         if len(location) >= _COMPILED_ROWS or location.size >= _COMPILED_VALUES:
-            from .row_polynomial_kernel import fill
+            from .row_kernels import fill
 
-            polynomials = self.centre, self.reach, self.coefficients, self.degree
-            fill(location, dispersion, results[0], results[1:], outside, *polynomials)
+            fill(location, dispersion, results[0], results[1:], outside, self.arrays)
             return results, outside
         for degree in np.unique(self.degree):
             members = np.flatnonzero(self.degree == degree)
@@ -109,7 +115,7 @@ def make_surrogates(
     centre = 0.5 * (low + high)
     reach = 0.5 * (high - low)
     number = reach.shape[1]
-    most = degrees[-1] + 1
+    most = (degrees[-1] // _POWERS_AT_ONCE + 1) * _POWERS_AT_ONCE
     coefficients = np.zeros((number, most, most))
     degree = np.zeros(number, dtype=np.int64)
     rows = np.arange(number)

@@ -1,43 +1,93 @@
 """Sampling from the posterior by the No-U-Turn sampler."""
 
+from dataclasses import dataclass
 from tempfile import TemporaryDirectory
+from typing import ClassVar
 
 import numpy as np
-import pymc as pm
-import pytensor
 
+from .._lib.arguments import DRAWS, PROBABILITY, Whole, convert_fields
 from .._lib.progress import is_shown
 from .._lib.threads import raising_interrupt
-from .._model.interpreter import kept_variables
 from .._model.problem import Problem
-from ..fits.methods import Status
-from .methods import NUTS, Groups
+from ..fits.fit import Status
+from .methods import SEED, Groups, PosteriorMethod
 
 
-def run_nuts(
-    built: Problem, method: NUTS, progress: bool | None
-) -> tuple[Groups, Status]:
-    """Groups for the fit's `DataTree`, and its status."""
-    with (
-        built.model,
-        raising_interrupt(),
-        # PyTensor never removes the source of what it compiles
-        TemporaryDirectory() as sources,
-        pytensor.config.change_flags(generated_src_dir=sources),
-    ):
-        tree = pm.sample(
-            draws=method.draws,
-            tune=method.tune,
-            chains=method.chains,
-            random_seed=method.seed,
-            target_accept=method.target_accept,
-            var_names=[v.name for v in kept_variables(built.model)],
-            progressbar=is_shown(progress),
-            quiet=not is_shown(progress),
-            compute_convergence_checks=False,
-        )
-    groups = {name: tree[name].to_dataset() for name in ("posterior", "sample_stats")}
-    return groups, status_of_chains(groups)
+@dataclass(frozen=True)
+class NUTS(PosteriorMethod):
+    """The No-U-Turn sampler on the same model and coordinates: the reference.
+
+    Parameters
+    ----------
+    draws : int
+        Draws kept, per chain.
+    tune : int
+        Tuning steps discarded, per chain.
+    chains : int
+        Independent chains.
+    seed : int
+        Seed of the sampler.
+    target_accept : float
+        Acceptance probability that tuning aims at: raise it where transitions diverge.
+
+    Raises
+    ------
+    FitError
+        If a number is out of range.
+
+    References
+    ----------
+    .. [1] Hoffman and Gelman (2014), The No-U-Turn sampler, Journal of Machine Learning Research
+       15, 1593-1623.
+
+    Examples
+    --------
+    >>> NUTS(draws=500, chains=2).tune
+    1000
+    """
+
+    full: ClassVar[bool] = True
+    draws: int = 1000
+    tune: int = 1000
+    chains: int = 4
+    seed: int = 0
+    target_accept: float = 0.8
+
+    def __post_init__(self) -> None:
+        sizes = {"draws": DRAWS, "tune": DRAWS, "chains": Whole(1, 1000)}
+        convert_fields(self, seed=SEED, target_accept=PROBABILITY, **sizes)
+
+    def draw(self, built: Problem, progress: bool | None) -> tuple[Groups, Status]:
+        """Return the chains of the sampler."""
+        import pymc as pm  # which takes a second to load
+        import pytensor
+
+        from .._model.interpreter import kept_variables
+        from .._model.pymc_model import model_of
+
+        model = model_of(built)
+        with (
+            model,
+            raising_interrupt(),
+            # PyTensor never removes the source of what it compiles
+            TemporaryDirectory() as sources,
+            pytensor.config.change_flags(generated_src_dir=sources),
+        ):
+            tree = pm.sample(
+                draws=self.draws,
+                tune=self.tune,
+                chains=self.chains,
+                random_seed=self.seed,
+                target_accept=self.target_accept,
+                var_names=[v.name for v in kept_variables(model)],
+                progressbar=is_shown(progress),
+                quiet=not is_shown(progress),
+                compute_convergence_checks=False,
+            )
+        names = "posterior", "sample_stats"
+        groups = {name: tree[name].to_dataset() for name in names}
+        return groups, status_of_chains(groups)
 
 
 def status_of_chains(groups: Groups) -> Status:

@@ -8,21 +8,27 @@ maximum. Importance weights show how good the result is.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 from scipy import linalg, optimize
 
-from .._lib.arguments import refuse_beyond_memory
+from .._lib.arguments import (
+    DRAWS,
+    MOST_DRAWS,
+    OrNone,
+    Whole,
+    convert_fields,
+    refuse_beyond_memory,
+)
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
+from .._lib.laws import smoothed
 from .._lib.progress import Phase, phase
-from .._lib.psis import smoothed
 from .._model.problem import Problem
-from ..fits.fit import PARETO_K
-from ..fits.methods import Status
+from ..fits.fit import PARETO_K, Status
 from .annealing import annealed
 from .density import (
     Densities,
@@ -32,7 +38,7 @@ from .density import (
     systematic,
 )
 from .fit_tree import in_chains
-from .methods import VI, Groups
+from .methods import SEED, Groups, PosteriorMethod
 
 # step in sd on either side, for the curvature of the posterior's bulk
 _REACH = 0.5
@@ -202,9 +208,48 @@ class _Draws:
         return np.asarray(self.location + self.noise[numbers] @ self.factor.T)
 
 
-def run_variational(
-    built: Problem, method: VI, progress: bool | None
-) -> tuple[Groups, Status]:
+@dataclass(frozen=True)
+class VI(PosteriorMethod):
+    """Gaussian variational inference in data-informed coordinates (the default).
+
+    Parameters
+    ----------
+    seed : int
+        Seed of random numbers; the same seed and statistics give the same fit.
+    draws : int
+        Posterior draws kept in the fit.
+    batch : int or None
+        Bins per minibatch. 0 takes all bins; None takes all up to 20,000, beyond that 256.
+    max_iterations : int
+        Iterations of the optimiser before it gives up with a warning.
+
+    Raises
+    ------
+    FitError
+        If a number is out of range.
+
+    Examples
+    --------
+    >>> VI(seed=1).draws
+    1000
+    """
+
+    full: ClassVar[bool] = False
+    seed: int = 0
+    draws: int = 1000
+    batch: int | None = None
+    max_iterations: int = 200
+
+    def __post_init__(self) -> None:
+        batch = OrNone(Whole(0, MOST_DRAWS))
+        convert_fields(self, seed=SEED, draws=DRAWS, batch=batch, max_iterations=DRAWS)
+
+    def draw(self, built: Problem, progress: bool | None) -> tuple[Groups, Status]:
+        """Return draws of the Gaussian, weighted by importance and repaired where it is poor."""
+        return _run(built, self, progress)
+
+
+def _run(built: Problem, method: VI, progress: bool | None) -> tuple[Groups, Status]:
     """Groups for the fit's `DataTree`, and its status."""
     rng = np.random.default_rng(method.seed)
     start = built.space.start

@@ -22,7 +22,7 @@ from ..families.family import Family
 from ..families.priors import Prior, Spline
 from ..families.rows import RowSums
 from ..fits.curves import Curves
-from ..fits.methods import Method, Status
+from ..fits.fit import Method, Status
 from ..inference.density import SAMPLED
 from ..inference.fit_tree import bin_table
 from ..posterior.item_columns import Columns

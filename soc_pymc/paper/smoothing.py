@@ -11,8 +11,14 @@ from scipy import linalg, optimize, special
 from scipy.optimize import elementwise
 
 from .._lib.arrays import Floats, Ints
-from .._model.monotone import project_monotone
-from .._model.splines import Axis, natural_spline, place_knots, roughness, spline_matrix
+from .._model.splines import (
+    Axis,
+    natural_spline,
+    place_knots,
+    project_monotone,
+    roughness,
+    spline_matrix,
+)
 from ..families.family import Family
 from ..families.poisson import inverse_trigamma
 from ..families.scales import LOG

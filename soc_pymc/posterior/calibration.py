@@ -19,10 +19,9 @@ from ..families.priors import Prior
 from ..families.scales import LINEAR, LOG, LOGIT, SCALES
 from ..fits.curves import Curves
 from ..fits.fit import Fit
-from .bins import bin_scores_of
-from .extrapolation import warn_of_extrapolation
 from .item_columns import Columns
 from .predictive import Posterior, posterior_of, posterior_under
+from .scores import bin_scores_of, warn_of_extrapolation
 from .weights import P_ZERO, moment_variables
 
 _POINTS = 200

@@ -22,7 +22,7 @@ from ..data.validation import check_types, scan
 from ..families.family import Family
 from ..families.outcome import Outcome
 from ..fits.curves import Curves
-from .extrapolation import warn_of_extrapolation
+from .scores import warn_of_extrapolation
 
 # Arrays of one length by role: score, outcome, size and ``group``. Where an item stands for several
 # whose scores differ, ``spread`` is the variance of the first curve over them.

@@ -31,10 +31,10 @@ from ..data.validation import check_types
 from ..fits.fit import Fit
 from ..prior_table import quantile_name
 from .averages import scorer
-from .extrapolation import Extrapolation
 from .item_columns import Scorer, arrays_of, posterior_roles, refuse_invalid
 from .predictive import posterior_of
 from .prior_build import digest_of
+from .scores import Extrapolation
 from .weights import P_ZERO
 
 if TYPE_CHECKING:

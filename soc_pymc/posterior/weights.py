@@ -24,7 +24,7 @@ P_ZERO = "p_zero"
 _LEAST_LOG = -80.0  # of a weight: single precision holds its inverse
 # between the outer knots weights are solved for at points of so many panels, and interpolated
 _PANELS = 8
-_POINTS = 8
+_POINTS = 5
 _BEYOND = 2  # panels beyond each end
 _CHEBYSHEV = np.cos(np.pi * (np.arange(_POINTS) + 0.5) / _POINTS)
 # with more groups, weights are solved for at each score

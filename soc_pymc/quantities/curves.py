@@ -24,9 +24,7 @@ from ..data.items import Items
 from ..data.statistics import STATISTICS, Statistics
 from ..fits.curves import Curves
 from ..fits.fit import FIT, Fit
-from ..posterior.bins import BinPositions
 from ..posterior.calibration import calibration_curves, curve_variables
-from ..posterior.extrapolation import warn_of_extrapolated_bins
 from ..posterior.item_columns import (
     Columns,
     check_statistics,
@@ -35,6 +33,7 @@ from ..posterior.item_columns import (
     summed,
 )
 from ..posterior.predictive import Posterior, posterior_of
+from ..posterior.scores import BinPositions, warn_of_extrapolated_bins
 
 SHARES = (
     0.05,

@@ -1,11 +1,14 @@
-"""Laws and tests in special functions, against SciPy's and ArviZ's."""
+"""Laws, tests and Pareto-smoothed weights, against SciPy's and ArviZ's."""
+
+import warnings
 
 import numpy as np
 import pytest
 from arviz_stats.base import array_stats
-from scipy import stats
+from scipy import special, stats
 
 from soc_pymc._lib import laws
+from soc_pymc._lib.laws import smoothed
 
 SKEWS = (-9.0, -1.3, -0.01, -1e-4, -1e-5, 0.0, 1e-5, 1e-4, 0.3, 2.0, 40.0)
 
@@ -35,3 +38,75 @@ def test_tests_of_uniformity(n, power):
         assert laws.uniform_distance(tied) == pytest.approx(statistic, rel=1e-12)
         p = float(array_stats.uniformity_test(tied, method="prit_c")[0])
         assert laws.uniform_p_value(tied) == pytest.approx(p, rel=1e-9)
+
+
+def from_arviz(log_ratio):
+    """Returns sorted log weights and k of each column; plain weights where there is no fit."""
+    log_weight, k = special.log_softmax(log_ratio, axis=0), np.full(log_ratio.shape[1], np.inf)
+    for column, ratio in enumerate(log_ratio.T):
+        if np.ptp(ratio) <= 1e-9:
+            k[column] = 0.0
+            continue
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            try:
+                weight, shape = array_stats.psislw(-ratio)
+            except (ValueError, IndexError):  # the tail is one number, or too short
+                continue
+        if np.isfinite(shape) and np.isfinite(weight).all():
+            log_weight[:, column], k[column] = weight, shape
+    return log_weight, k
+
+
+def ratios(draws):
+    """Returns log ratios of all kinds, (draws, kinds)."""
+    rng = np.random.default_rng(draws)
+    normal = rng.standard_normal(draws)
+    far = np.where(np.arange(draws) == draws // 2, 900.0, normal)
+    kinds = {
+        "narrow": 1e-6 * normal,
+        "Normal": normal,
+        "wide": 30.0 * normal,
+        "of one draw": far,
+        "bounded": -rng.exponential(size=draws),
+        "heavy": rng.exponential(size=draws) / 0.9,
+        "far below 0": normal - 1e5,
+        "with ties": np.round(normal),
+        "of two values": np.where(normal > 1.5, 1.0, 0.0),
+        "with an equal tail": np.minimum(normal, -1.0),
+        "equal": np.full(draws, 3.0),
+        "nearly equal": 3.0 + 1e-12 * normal,
+        "linear": np.linspace(-3.0, 0.0, draws),
+    }
+    return np.column_stack([*kinds.values(), *rng.standard_t(3.0, (300, draws))])
+
+
+@pytest.mark.parametrize("draws", [1, 4, 24, 25, 100, 225, 226, 400, 1000, 4001])
+def test_weights_are_those_of_arviz(draws):
+    """Also where there is no tail to fit, and where draws are too few."""
+    log_ratio = ratios(draws)
+    (log_weight, k), (expected, expected_k) = smoothed(log_ratio), from_arviz(log_ratio)
+    np.testing.assert_allclose(k, expected_k, rtol=1e-10, atol=1e-10)
+    weight, expected = np.exp(log_weight), np.exp(expected)
+    distinct = [len(np.unique(ratio)) == draws for ratio in log_ratio.T]
+    np.testing.assert_allclose(weight[:, distinct], expected[:, distinct], rtol=1e-9, atol=1e-13)
+    # of draws with equal ratios, either may have the larger weight
+    weight, expected = (np.sort(values, axis=0) for values in (weight, expected))
+    np.testing.assert_allclose(weight, expected, rtol=1e-9, atol=1e-13)
+
+
+def test_sets_do_not_depend_on_their_neighbours():
+    log_ratio = ratios(1000)
+    log_weight, k = smoothed(log_ratio)
+    for column in (0, 2, 7, 150):
+        alone, its_k = smoothed(log_ratio[:, [column]])
+        np.testing.assert_allclose(alone[:, 0], log_weight[:, column], rtol=1e-13)
+        assert its_k[0] == pytest.approx(k[column], rel=1e-13)
+
+
+def test_an_infinite_ratio_leaves_no_weights():
+    log_ratio = ratios(100)
+    log_ratio[3, 5] = np.inf
+    log_weight, k = smoothed(log_ratio)
+    assert np.isinf(k[5])
+    assert np.isfinite(log_weight).all(axis=0).sum() == log_ratio.shape[1] - 1

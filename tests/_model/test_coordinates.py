@@ -6,7 +6,8 @@ import pytest
 
 import soc_pymc as soc
 from soc_pymc._model.interpreter import ModelSpace
-from soc_pymc._model.problem import build, extended
+from soc_pymc._model.problem import build
+from soc_pymc._model.pymc_model import extended, pymc_model
 from tests.examples import thinned
 
 NAMES = ["gamma", "normal", "beta", "groups", "exposure", "gamma_mixture", "zeros"]
@@ -17,7 +18,7 @@ def test_numpy_and_pymc_have_the_same_parameters(example, name):
     """At the start, at draws and far out: values, log densities and gradients to rounding."""
     case = example(name)
     built = build(case.statistics, case.case.prior, full=True)
-    ours, theirs = built.coordinates, ModelSpace(built)
+    ours, theirs = built.coordinates, ModelSpace(built, pymc_model(built))
     rng = np.random.default_rng(0)
     direction = rng.normal(size=len(ours.start))
     np.testing.assert_allclose(theirs.start, ours.start, atol=1e-12)
@@ -47,7 +48,7 @@ def test_where_an_added_scale_underflows_there_is_no_density(small_statistics):
     prior = soc.Gamma()
     with soc.model(small_statistics, prior) as model:
         pm.Normal("added", 0.0, pm.HalfNormal("added_sd"))
-    space = ModelSpace(extended(build(small_statistics, prior, full=True), model))
+    space = extended(build(small_statistics, prior, full=True), model).space
     points = np.stack([space.start] * 3)
     points[1, [v.name for v in model.free_RVs].index("added_sd") - len(model.free_RVs)] = -1e4
     point = space.at(points)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.interpolate import CubicSpline
 
-from soc_pymc._model.monotone import project_monotone
+from soc_pymc._model.splines import project_monotone
 
 
 def wild_draws(seed, k=20, draws=200, rough=0.5):

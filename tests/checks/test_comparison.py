@@ -16,7 +16,7 @@ from soc_pymc._model.pilot import find_pilot
 from soc_pymc.checks import comparison
 from soc_pymc.checks.comparison import LeftOut, leave_one_out, mixture_weights
 from soc_pymc.families import family_of
-from soc_pymc.fits.methods import Status
+from soc_pymc.fits.fit import Status
 from soc_pymc.posterior.predictive import posterior_of
 from soc_pymc.posterior.prior_build import _build_table, table_of
 from tests.checks.hand_made import KINDS, as_items, hand_made_fit, moments_by_draw, simulate

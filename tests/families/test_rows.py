@@ -307,12 +307,13 @@ def test_drawn_counts_beyond_the_digits_of_numbers_are_their_means():
 def test_polynomials_stand_for_the_density(example_name, example):
     """At the pilot, at draws, and far out, where they are refused: to 5e-3 nats, slopes alike."""
     case = example(example_name)
-    built = problem.build(case.statistics, case.case.prior)
+    arguments = case.statistics, case.case.prior
+    built, model = problem.build(*arguments), soc.model(*arguments)
     near, start = density.near_densities(built), built.space.start
     direction = np.random.default_rng(1).normal(size=(20, len(start)))
     for size in (0.0, 1.0, 4.0):
         value, gradient = near.bound(size * direction)
-        exact_value, exact_gradient = pymc_density(built.model, size * direction)
+        exact_value, exact_gradient = pymc_density(model, size * direction)
         np.testing.assert_allclose(value, exact_value, atol=5e-3, rtol=0)
         np.testing.assert_allclose(gradient, exact_gradient, atol=1e-2, rtol=1e-6)
         np.testing.assert_allclose(near.weights(size * direction), value, atol=1e-9)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import soc_pymc as soc
-from soc_pymc.front import demo
+from soc_pymc.front import commands
 from soc_pymc.front.arguments import prior_of
 from soc_pymc.front.cli import main
 from soc_pymc.front.commands import COMMANDS, make_parser
@@ -233,7 +233,7 @@ def test_a_command_reads_every_option_that_it_takes(command, example, files, mon
         replaced = functools.partial(lambda *_, value, **options: value, value=value)
         replaced = functools.update_wrapper(replaced, getattr(soc, name))
         monkeypatch.setattr(soc, name, replaced)
-    monkeypatch.setattr(demo, "run", lambda *_: None)
+    monkeypatch.setattr(commands, "run_demo", lambda *_: None)
     monkeypatch.chdir(tmp_path)
     for path in files.iterdir():
         (tmp_path / path.name).symlink_to(path)

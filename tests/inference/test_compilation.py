@@ -1,14 +1,17 @@
-"""Nothing is compiled for a new data set, neither by Numba nor by PyTensor."""
+"""Compiled loops give the same numbers, and nothing is compiled for a new data set."""
 
 from collections import Counter
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 from numba.core import event
 from pytensor.link.basic import JITLinker
 from pytensor.link.c.basic import CLinker
 
 import soc_pymc as soc
+from soc_pymc.inference import row_kernels
+from soc_pymc.inference.row_polynomials import Surrogates
 from tests.examples import CASES, count_frame
 
 
@@ -58,3 +61,24 @@ def test_a_second_data_set_compiles_nothing(small_fit, compilations, items, bins
     sizes = fit.data["posterior"].sizes
     assert sizes["chain"] * sizes["draw"] == method.draws
     assert counts.total() == 0, counts
+
+
+def test_compiled_polynomials_are_those_of_numpy():
+    """Values, slopes and marks, with a row without a polynomial; to rounding of sums of 196."""
+    rng = np.random.default_rng(8)
+    degree = np.array([4, 6, 9, 13, 4])
+    coefficients = np.zeros((5, 16, 16))
+    for row, number in enumerate(degree):
+        coefficients[row, : number + 1, : number + 1] = rng.normal(size=(number + 1, number + 1))
+    reach = rng.uniform(0.5, 2.0, (2, 5))
+    reach[:, 4] = 0.0
+    polynomials = Surrogates(rng.normal(size=(2, 5)), reach, coefficients, degree)
+    curves = polynomials.centre[:, :, None] + rng.uniform(-2.2, 2.2, (2, 5, 40))
+    expected, outside = polynomials.values_and_slopes(*curves)
+    results = np.empty_like(expected)
+    marks = np.zeros_like(outside)
+    row_kernels.fill(*curves, results[0], results[1:], marks, polynomials.arrays)
+    np.testing.assert_array_equal(marks, outside)
+    assert 0.2 < outside[:4].mean() < 0.8
+    inside = ~outside
+    np.testing.assert_allclose(results[:, inside], expected[:, inside], rtol=1e-11, atol=1e-11)

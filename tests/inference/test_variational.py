@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 import soc_pymc as soc
-from soc_pymc._model import mode
+from soc_pymc._model import laplace
 from soc_pymc._model.problem import build
 from soc_pymc.inference.density import systematic
 from soc_pymc.inference.level_density import LevelDensity
@@ -130,7 +130,7 @@ def test_minibatches_use_every_bin(bins, batch, draws):
 
 
 def test_a_search_that_did_not_come_to_rest_is_named(small_statistics, monkeypatch):
-    monkeypatch.setattr(mode, "_ROUNDS", 1)
+    monkeypatch.setattr(laplace, "_ROUNDS", 1)
     fit = soc.fit(small_statistics, progress=False)
     assert "did not converge" in fit.status.reason
 

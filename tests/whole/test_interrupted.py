@@ -239,9 +239,9 @@ def test_ctrl_c_in_a_library_stays_ctrl_c(monkeypatch, folder, small_items, smal
 @pytest.mark.slow
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_in_nuts_does_not_return_fewer_draws(small_statistics, monkeypatch):
-    from soc_pymc.inference import sampling
+    import pymc as pm
 
-    sample, draws = sampling.pm.sample, []
+    sample, draws = pm.sample, []
 
     def interrupted(**words):
         def callback(trace, draw):
@@ -251,7 +251,7 @@ def test_ctrl_c_in_nuts_does_not_return_fewer_draws(small_statistics, monkeypatc
 
         return sample(callback=callback, **words)
 
-    monkeypatch.setattr(sampling.pm, "sample", interrupted)
+    monkeypatch.setattr(pm, "sample", interrupted)
     with pytest.raises(KeyboardInterrupt):
         soc.fit(small_statistics, method=soc.NUTS(draws=100, tune=100, chains=1))
     assert len(draws) == 150

@@ -1,13 +1,102 @@
-"""Compiled loops over levels and their rows, for all proposals and draws at once.
+"""Compiled loops over rows' polynomials, and over levels with their rows, for all draws at once.
 
-Rows are `(designs, shared, order, ends)`: both curves' functions (rows, K) of the levels'
-coefficients, the shared part of both curves (2, rows, draws), and the rows' numbers level by level,
-with the ends of the levels among them. Their polynomials are the fields of `Surrogates`, with
-those of both slopes; terms beyond the degree are 0.
+Polynomials are `Surrogates.arrays`. Rows of levels are `(designs, shared, order, ends)`: both
+curves' functions (rows, K) of the levels' coefficients, the shared part of both curves (2, rows,
+draws), and the rows' numbers level by level, with the ends of the levels among them.
 """
 
 import numba
 import numpy as np
+
+_quick = numba.njit(
+    cache=True, nogil=True, error_model="numpy", fastmath={"contract", "nsz"}
+)
+
+
+@_quick
+def _fill(values, number):  # type: ignore[no-untyped-def]
+    for s in range(len(values)):
+        values[s] = number
+
+
+@_quick
+def _add_scaled(factor, values, total):  # type: ignore[no-untyped-def]
+    for s in range(len(total)):
+        total[s] += factor * values[s]
+
+
+@_quick
+def _standardise(values, centre, per_unit):  # type: ignore[no-untyped-def]
+    for s in range(len(values)):
+        values[s] = (values[s] - centre) * per_unit
+
+
+@_quick
+def _terms(coefficients, degree):  # type: ignore[no-untyped-def]
+    """Coefficients up to a degree in u, and to the next multiple of four powers of v."""
+    return coefficients[: degree + 1, : degree // 4 * 4 + 4]
+
+
+@_quick
+def _evaluate(terms, u, v, inner, value):  # type: ignore[no-untyped-def]
+    """Fill `value` (draws,) by Horner's scheme in both variables, four powers of v at a time."""
+    _fill(value, 0.0)
+    for i in range(len(terms) - 1, -1, -1):
+        _fill(inner, 0.0)
+        for j in range(terms.shape[1] - 4, -1, -4):
+            a, b, c, d = terms[i, j], terms[i, j + 1], terms[i, j + 2], terms[i, j + 3]
+            for s in range(len(u)):
+                x = v[s]
+                inner[s] = (((inner[s] * x + d) * x + c) * x + b) * x + a
+        for s in range(len(u)):
+            value[s] = value[s] * u[s] + inner[s]
+
+
+@_quick
+def _evaluate_slopes(  # type: ignore[no-untyped-def]
+    terms, u, v, per_u, per_v, slope, inner, by_u, by_v
+):
+    """Fill slopes (draws,) in both curves; `slope` has room for a polynomial's coefficients."""
+    degree = len(terms) - 1
+    slope = slope[: degree + 1, : terms.shape[1]]
+    for i in range(degree):
+        for j in range(terms.shape[1]):
+            slope[i, j] = (i + 1) * per_u * terms[i + 1, j]
+    _evaluate(slope[:degree], u, v, inner, by_u)
+    for i in range(degree + 1):
+        for j in range(terms.shape[1] - 1):
+            slope[i, j] = (j + 1) * per_v * terms[i, j + 1]
+        slope[i, terms.shape[1] - 1] = 0.0
+    _evaluate(slope, u, v, inner, by_v)
+
+
+@_quick
+def fill(  # type: ignore[no-untyped-def]
+    location, dispersion, value, slopes, outside, polynomials
+):
+    """Fill values and slopes (unless empty), (rows, draws), and mark those outside regions."""
+    centre, reach, coefficients, degree = polynomials
+    draws = location.shape[1]
+    u = np.empty(draws)
+    v = np.empty(draws)
+    inner = np.empty(draws)
+    slope = np.empty(coefficients.shape[1:])
+    for row in range(len(location)):
+        if not reach[0, row] > 0.0 or not reach[1, row] > 0.0:
+            outside[row] = True
+            continue
+        per_u = 1.0 / reach[0, row]
+        per_v = 1.0 / reach[1, row]
+        for s in range(draws):
+            u[s] = (location[row, s] - centre[0, row]) * per_u
+            v[s] = (dispersion[row, s] - centre[1, row]) * per_v
+            outside[row, s] = not (abs(u[s]) < 1.0 and abs(v[s]) < 1.0)
+        terms = _terms(coefficients[row], degree[row])
+        _evaluate(terms, u, v, inner, value[row])
+        if slopes.size:
+            _evaluate_slopes(
+                terms, u, v, per_u, per_v, slope, inner, slopes[0, row], slopes[1, row]
+            )
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -45,29 +134,6 @@ def solve(information, tau, right):  # type: ignore[no-untyped-def]
     return log_det, diagonal
 
 
-_quick = numba.njit(
-    cache=True, nogil=True, error_model="numpy", fastmath={"contract", "nsz"}
-)
-
-
-@_quick
-def _fill(values, number):  # type: ignore[no-untyped-def]
-    for s in range(len(values)):
-        values[s] = number
-
-
-@_quick
-def _add_scaled(factor, values, total):  # type: ignore[no-untyped-def]
-    for s in range(len(total)):
-        total[s] += factor * values[s]
-
-
-@_quick
-def _standardise(values, centre, per_unit):  # type: ignore[no-untyped-def]
-    for s in range(len(values)):
-        values[s] = (values[s] - centre) * per_unit
-
-
 @_quick
 def _place(  # type: ignore[no-untyped-def]
     g, n, row, rows, deviations, centre, reach, u, v
@@ -92,29 +158,18 @@ def _place(  # type: ignore[no-untyped-def]
 
 
 @_quick
-def _polynomials_of_draws(u, v, terms, degree, inner, value):  # type: ignore[no-untyped-def]
-    """Fill `value` (draws,) by Horner's scheme in both variables, four powers of v at a time."""
-    _fill(value, 0.0)
-    for i in range(degree, -1, -1):
-        _fill(inner, 0.0)
-        for j in range(degree // 4 * 4, -1, -4):
-            a, b, c, d = terms[i, j], terms[i, j + 1], terms[i, j + 2], terms[i, j + 3]
-            for s in range(len(u)):
-                x = v[s]
-                inner[s] = (((inner[s] * x + d) * x + c) * x + b) * x + a
-        for s in range(len(u)):
-            value[s] = value[s] * u[s] + inner[s]
-
-
-@_quick
 def add_values(rows, deviations, polynomials, total, outside):  # type: ignore[no-untyped-def]
     """Add rows' log marginals to `total` (G, N, draws), and mark those that have no polynomial.
 
     The marks (rows, N, draws) are for places outside a row's region.
     """
-    centre, reach, degree, coefficients = polynomials[:4]
+    centre, reach, coefficients, degree = polynomials
     order, ends = rows[2:]
-    u, v, inner, value = np.empty((4, total.shape[2]))
+    draws = total.shape[2]
+    u = np.empty(draws)
+    v = np.empty(draws)
+    inner = np.empty(draws)
+    value = np.empty(draws)
     for g in range(len(ends) - 1):
         for n in range(total.shape[1]):
             for row in order[ends[g] : ends[g + 1]]:
@@ -122,9 +177,8 @@ def add_values(rows, deviations, polynomials, total, outside):  # type: ignore[n
                     outside[row, n] = True
                     continue
                 number = _place(g, n, row, rows, deviations, centre, reach, u, v)
-                _polynomials_of_draws(
-                    u, v, coefficients[row], degree[row], inner, value
-                )
+                terms = _terms(coefficients[row], degree[row])
+                _evaluate(terms, u, v, inner, value)
                 if number:
                     for s in range(len(value)):
                         if not (abs(u[s]) < 1.0 and abs(v[s]) < 1.0):
@@ -151,10 +205,16 @@ def add_slopes(  # type: ignore[no-untyped-def]
 
     Those of draws outside a row's region are left out.
     """
-    centre, reach, degree, _, of_u, of_v = polynomials
+    centre, reach, coefficients, degree = polynomials
     of_first, of_second = rows[0]
     order, ends = rows[2:]
-    u, v, inner, by_u, by_v = np.empty((5, weights.shape[2]))
+    draws = weights.shape[2]
+    u = np.empty(draws)
+    v = np.empty(draws)
+    inner = np.empty(draws)
+    by_u = np.empty(draws)
+    by_v = np.empty(draws)
+    slope = np.empty(coefficients.shape[1:])
     size = of_first.shape[1]
     for g in range(len(ends) - 1):
         for n in range(weights.shape[1]):
@@ -163,8 +223,18 @@ def add_slopes(  # type: ignore[no-untyped-def]
                 if not reach[0, row] > 0.0 or not reach[1, row] > 0.0:
                     continue
                 number = _place(g, n, row, rows, deviations, centre, reach, u, v)
-                _polynomials_of_draws(u, v, of_u[row], degree[row], inner, by_u)
-                _polynomials_of_draws(u, v, of_v[row], degree[row], inner, by_v)
+                terms = _terms(coefficients[row], degree[row])
+                _evaluate_slopes(
+                    terms,
+                    u,
+                    v,
+                    1.0 / reach[0, row],
+                    1.0 / reach[1, row],
+                    slope,
+                    inner,
+                    by_u,
+                    by_v,
+                )
                 _weigh(by_u, u, v, weight, number)
                 _weigh(by_v, u, v, weight, number)
                 _add_scaled(1.0, by_u, by_row[0, row])
