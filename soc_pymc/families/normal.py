@@ -28,8 +28,8 @@ from .rows import Columns, Pair, Ragged, RowSums, Tensor, Weak, by_row, weak_dis
 from .scales import LARGEST_VALUE, LEAST_SD, LINEAR, STEPS, Bounds, Cell
 
 # centre and sd of the prior of log Var(theta | t) less the log noise variance: sds of theta have
-# about a half-normal distribution of scale twice the noise's sd
-_VARIANCE_SHARE = 3.0
+# about a half-normal distribution of scale three times the noise's sd
+_VARIANCE_SHARE = 4.0
 _LEVEL_SD = 2.5
 _NOISE_SUMS = [
     [f"sum_{y}{w}" if y + w else "n" for w in ("", "w", "w2", "w3")]
