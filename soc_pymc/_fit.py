@@ -90,7 +90,7 @@ def fit(
     >>> soc.fit(stats, method=soc.VI(seed=1)).status.converged
     True
     """
-    fit_prior = partial(fitting.fit, stats, method=method, progress=progress)
+    fit_prior = partial(fitting.fit_prior, stats, method=method, progress=progress)
     if not isinstance(prior, str):
         return fit_prior(prior, model=model)
     if prior != "auto":

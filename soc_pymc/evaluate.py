@@ -11,7 +11,7 @@ import xarray as xr
 from scipy import optimize, special
 
 from ._lib.arguments import PROBABILITY, SEED, A, Whole
-from ._lib.arrays import Floats, equal_parts
+from ._lib.arrays import Columns, Floats, equal_parts
 from ._lib.errors import FitError, ItemsError
 from ._lib.progress import phase
 from .checks.comparison import cross_validate, warn_of_clusters
@@ -25,17 +25,17 @@ from .checks.pit import (
     slice_pits,
     with_p_values,
 )
+from .data.engines import scan
 from .data.items import Items, check_outcomes
 from .data.roles import Roles, is_group
 from .data.sources import batches
 from .data.statistics import MOST_Z, Statistics, variation
 from .data.summaries import summarize
-from .data.validation import scan
 from .families.outcome import Outcome
 from .families.scales import LINEAR, LOG
 from .fits.fit import Fit, named_fits
 from .posterior.averages import further_cdf_interval, scorer
-from .posterior.item_columns import Columns, frame_columns, in_chunks, prior_columns
+from .posterior.item_columns import frame_columns, in_chunks, prior_columns
 from .posterior.predictive import posterior_of
 from .posterior.scores import warn_of_extrapolation
 
@@ -43,10 +43,8 @@ __all__ = ["cross_validate", "held_out", "leakage", "split_items"]
 
 # items whose predictive distribution is evaluated between reports of progress
 _CHUNK = 100_000
-_EXPOSED = (
-    # exposure in the test part that says something of an item (the paper's)
-    25.0
-)
+# exposure in the test part that says something of an item (the paper's)
+_EXPOSED = 25.0
 _KNOTS = 6  # knots of the spline, at weighted quantiles of the scores
 # precision of the spline's coefficients, so that they exist without events too
 _RIDGE = 0.01
@@ -128,14 +126,11 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     seed = SEED(seed, "seed")
     frame = read_frame(items)
     outcome = items.outcome
-    names, (_, y, size) = (
-        (outcome.observed, outcome.size),
-        score_and_outcomes(frame, outcome),
-    )
+    _, y, size = score_and_outcomes(frame, outcome)
     thinned = outcome.thinned(y, size, fraction, _stream(seed, "thinning"))
     remaining = outcome.remainder(y, size, thinned, fraction)
-    columns = ("score", "cluster", *names)
-    kept = [r for r in items.roles if r in columns or is_group(r)]
+    names = outcome.observed, outcome.size
+    kept = [r for r in items.roles if r in ("score", "cluster", *names) or is_group(r)]
     roles = Roles(zip(kept, kept, strict=True)).arguments
     parts = (
         frame.assign(**dict(zip(names, part, strict=True)))
@@ -155,9 +150,8 @@ def score_and_outcomes(
     frame: pd.DataFrame, outcome: Outcome
 ) -> tuple[Floats, Floats, Floats]:
     """Return scores, outcomes and their sizes of a table from `read_frame`."""
-    score, y, size = (
-        frame[["score", outcome.observed, outcome.size]].to_numpy(dtype=float).T
-    )
+    roles = ["score", outcome.observed, outcome.size]
+    score, y, size = frame[roles].to_numpy(dtype=float).T
     return score, y, size
 
 
@@ -235,11 +229,10 @@ def held_out(
     findings = []
     for name, fit in by_name.items():
         means, pits[name] = _judged(fit, name, split, seed, progress)
-        prefix, what = (
-            ("", "PIT") if isinstance(fits, Fit) else (f"{name}: ", f"PIT of {name}")
-        )
+        several = not isinstance(fits, Fit)
+        prefix = f"{name}: " * several
         estimates |= {prefix + title: mean for title, mean in means.items()}
-        findings += pit_findings(pits[name], what)
+        findings += pit_findings(pits[name], "PIT" + f" of {name}" * several)
     gains = _gains(estimates, test.assign(bin=equal_parts(score, bins)), outcome)
     rows = gains.isel(estimator=slice(1, None)).to_dataframe().reset_index()
     overall = rows["bin"] < 0
@@ -284,9 +277,8 @@ def _judged(
     n = np.ones(len(train["score"]), dtype=np.int64)
     large = large_sizes(posterior.outcome, test[size], size, _EXPOSED)
     masks = {Slice(ALL): n > 0}
-    masks |= {
-        part: mask for part, mask in large.items() if mask.sum() >= min(LEAST, len(n))
-    }
+    least = min(LEAST, len(n))
+    masks |= {part: mask for part, mask in large.items() if mask.sum() >= least}
     return means, with_p_values(slice_pits(intervals, n, masks, _stream(seed, "PIT")))
 
 
@@ -297,7 +289,7 @@ def _gains(
     t, y, size = score_and_outcomes(test, outcome)
     loss = outcome.loss(y, size, next(iter(estimates.values())))
     likelihood = np.stack(
-        [outcome.log_likelihood(y, size, x) for x in estimates.values()]
+        [outcome.log_likelihood(y, size, theta) for theta in estimates.values()]
     )
     slices = {-1: np.arange(len(test)), **test.groupby("bin").indices}
     rows = []
@@ -321,12 +313,11 @@ def _gains(
 
 
 def _error_of_sum(values: Floats) -> Floats:
+    """Return standard errors of sums over items, (rows,); NaN of one item."""
     n = values.shape[1]
-    return (
-        values.std(axis=1, ddof=1) * np.sqrt(n)
-        if n > 1
-        else np.full(len(values), np.nan)
-    )
+    if n == 1:
+        return np.full(len(values), np.nan)
+    return np.asarray(values.std(axis=1, ddof=1) * np.sqrt(n))
 
 
 def _expected(outcome: Outcome, predictor: Floats) -> tuple[Floats, Floats]:
@@ -434,9 +425,8 @@ def _isotonic(weight: Floats, total: Floats, outcome: Outcome) -> Floats:
         for block in (slice(low_end), slice(high_start, None))
     )
     least = np.min([low, *rate[low_end : low_end + 1]])
-    return np.clip(
-        rate, least, np.max([high, *rate[max(high_start - 1, 0) : high_start]])
-    )
+    most = np.max([high, *rate[max(high_start - 1, 0) : high_start]])
+    return np.clip(rate, least, most)
 
 
 def leakage(
@@ -503,27 +493,25 @@ def leakage(
         evidence[where] = judge(items.outcome, read_frame(items), read_frame(other))
     table = pd.DataFrame.from_dict(evidence, "index", columns=["value", "z", "p"])
     table = table.rename_axis("where").reset_index().assign(what="leakage")
-    tolerated = (table["where"] == "out-of-fold scores") & (
-        table["value"] <= _TOLERANCE
-    )
+    tolerated = table["where"].eq("out-of-fold scores") & table["value"].le(_TOLERANCE)
     honest = tolerated | (table["p"] >= _LEVEL / len(evidence))
     table["verdict"] = np.where(honest, OK, FAIL)
     failed = table.loc[~honest, ["where", "value", "z"]].to_numpy()
     leaks = [f"{_FINDINGS[where].format(x)} (z = {z:.1f})" for where, x, z in failed]
-    advice = "No sign that scores saw their outcomes."
+    advice = "No sign that scores saw their outcomes"
     if leaks:
         advice = (
             f"Scores saw their outcomes: {'; '.join(leaks)}. Posteriors would count these twice "
             "and intervals be too narrow: score every item by a model trained without it, such as "
-            "by scikit-learn's cross_val_predict."
+            "by scikit-learn's cross_val_predict"
         )
     elif len(evidence) == 1:
-        advice = (
-            "No sign that scores saw their outcomes, but outcomes alone show heavy leaks only: "
-            "give fresh= or out_of_fold= to see lighter ones."
+        advice += (
+            ", but outcomes alone show heavy leaks only: give fresh= or out_of_fold= to see "
+            "lighter ones"
         )
     data = xr.Dataset({"z": ("evidence", table["z"])}, {"evidence": list(evidence)})
-    return Result(result_table(table), data, (advice,), "leakage")
+    return Result(result_table(table), data, (f"{advice}.",), "leakage")
 
 
 # a value, its z, large where scores leak, and p
@@ -553,15 +541,13 @@ def _from_outcomes(data: Items | Statistics) -> Evidence:
 def _from_fresh(outcome: Outcome, frame: pd.DataFrame, fresh: pd.DataFrame) -> Evidence:
     """Judge whether scores go with their items' outcomes more closely than with fresh ones."""
     check_rows(frame, fresh, {"score": "score"}, "fresh=")
-    (score, *seen), (_, *later) = (
-        score_and_outcomes(x, outcome) for x in (frame, fresh)
-    )
+    score, *seen = score_and_outcomes(frame, outcome)
+    _, *later = score_and_outcomes(fresh, outcome)
     rank = special.ndtri((pd.Series(score).rank() - 0.5) / len(score))
     contrast, weight = outcome.contrast(*seen, *later)
     centred = rank - (weight @ rank) / weight.sum()
-    before, after = (
-        calibration_line(outcome, score, *pair)[1] for pair in (seen, later)
-    )
+    _, before = calibration_line(outcome, score, *seen)
+    _, after = calibration_line(outcome, score, *later)
     spread = np.sqrt(((centred * contrast) ** 2).sum())
     z = float(np.sign(before) * (centred @ contrast) / spread) if spread > 0 else 0.0
     return after / before if before else np.nan, z, float(special.ndtr(-z))

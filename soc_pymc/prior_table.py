@@ -40,11 +40,11 @@ _AT_ONCE = 1 << 15  # numbers in one array of nodes x items
 # members from which quantiles are first found among a share of them
 _MANY = 200
 _EVERY = 8
+# a number, an array, or an expression of an engine
 Numbers = Any
-"""A number, an array, or an expression of an engine."""
 Pair = tuple[Numbers, Numbers]
+# `ARRAYS`, or functions of the same names of an engine
 Functions = Any
-"""`ARRAYS`, or functions of the same names of an engine."""
 Law = Callable[[Numbers, Numbers, Numbers, Functions], Pair]
 ARRAYS = SimpleNamespace(
     log=np.log, exp=np.exp, sqrt=np.sqrt, low=np.minimum, high=np.maximum, where=np.where,
@@ -55,14 +55,15 @@ ARRAYS = SimpleNamespace(
     most=lambda value: value.max(axis=0), interp=np.interp,
     bin=lambda cuts, value: np.searchsorted(cuts, value, side="right"),
     take=lambda index, *columns: [column[index] for column in columns])  # fmt: skip
+# items: arrays (n,), or None
 Observed = namedtuple("Observed", "score outcome size prior_size group")
-"""Items: arrays (n,), or None."""
+# items in their cells: places along score and size, outcomes and their sizes, (n,)
 Place = namedtuple("Place", "x w outcome size")
-"""Items in their cells: places along score and size, outcomes and their sizes, (n,)."""
-Mixture = namedtuple("Mixture", "weight a b averages zero")
-"""Theta of items: weights and parameters (members, n), their moments, and P(theta = 0) or None."""
-Posteriors = namedtuple("Posteriors", "weight a b averages zero flagged ways")
-"""A `Mixture` by `nodes_given`, with flags of items and how a mixture's weights vary."""
+# theta of items: weights and parameters (members, n), their moments, and P(theta = 0) or None; by
+# `nodes_given` also flags of items, and how a mixture's weights vary
+Mixture = namedtuple(
+    "Mixture", "weight a b averages zero flagged ways", defaults=(None, None, ())
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -478,8 +479,7 @@ def score(
         )
     labels = None
     if meta["groups"]:
-        texts = map(str, np.atleast_1d(np.array(group, dtype=object)))
-        labels = np.array([*texts], dtype=object)
+        labels = np.atleast_1d(np.array(group, dtype=str)).astype(object)
         if len(labels) != len(t):
             raise ValueError(
                 f"{len(labels)} groups for {len(t)} scores: give group= of each"
@@ -513,7 +513,7 @@ def posterior_summaries(
 
 def posterior_nodes(
     table: PriorTable, items: Observed
-) -> Iterator[tuple[Any, Posteriors]]:
+) -> Iterator[tuple[Any, Mixture]]:
     """Indices of items and their nodes given the outcomes, in parts of any order."""
     meta, (t, y, n, *_) = table.meta, items
     scale, low, high = (meta["axis"][name] for name in ("scale", "low", "high"))
@@ -595,7 +595,7 @@ def nodes_given(
     node: Mapping[str, Numbers],
     place: Place,
     xp: Functions,
-) -> Posteriors:
+) -> Mixture:
     """Weights and parameters (nodes, n) given outcomes; P(theta = 0), moments and flags (n,).
 
     And the ways (nodes, n) in which a mixture's weights vary before the outcomes.
@@ -627,8 +627,8 @@ def nodes_given(
     )
     zero = sums[1] / (sums[1] + total) if meta["zero"] else None
     flagged = ~close | (node["wide"] > 0) | (x < 0.0) | (x > 1.0)
-    mixture = Mixture(weight / total, a, b, averages, zero)
-    return Posteriors(*mixture, flagged, ways)
+    given = {"averages": averages, "zero": zero, "flagged": flagged, "ways": ways}
+    return Mixture(weight / total, a, b, **given)
 
 
 def _reweighted(
@@ -669,7 +669,7 @@ def with_zeros(mean: Numbers, variance: Numbers, zero: Numbers) -> Pair:
 
 def mixture_summaries(
     family: Formulas,
-    theta: Mixture | Posteriors,
+    theta: Mixture,
     probs: Sequence[float],
     laws: Sequence[Law] = (),
 ) -> Numbers:

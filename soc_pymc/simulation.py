@@ -59,7 +59,7 @@ def s1(n_items: int, seed: int = 0) -> pd.DataFrame:
     )
     log_cv2 = np.log(0.3) - 0.8 * np.tanh(x)
     theta = rng.gamma(np.exp(-log_cv2), np.exp(log_mean + log_cv2))
-    table = _counts(rng, score, exposure.astype(np.int64), theta)
+    table = _poisson_counts(rng, score, exposure.astype(np.int64), theta)
     return table.assign(true_mean=np.exp(log_mean), true_cv2=np.exp(log_cv2))
 
 
@@ -108,7 +108,7 @@ def click_rates(
     score = np.exp(rng.normal(np.log(0.03), 0.8, n_items))
     exposure = np.ceil(np.exp(rng.normal(np.log(20), 1.8, n_items)))
     theta = score * np.exp(rng.normal(delta, sigma, n_items))
-    table = _counts(rng, score, exposure.astype(np.int64), theta)
+    table = _poisson_counts(rng, score, exposure.astype(np.int64), theta)
     mean = score * np.exp(delta + sigma**2 / 2)
     return table.assign(true_mean=mean, true_cv2=np.expm1(sigma**2))
 
@@ -158,7 +158,7 @@ def lognormal_rates(
         )
     rng = np.random.default_rng(SEED(seed, "seed"))
     theta = t * np.exp(rng.normal(delta, sigma, len(t)))
-    return _counts(rng, t, np.asarray(exposure), theta)
+    return _poisson_counts(rng, t, np.asarray(exposure), theta)
 
 
 def laplace_effects(n_items: int, seed: int = 0) -> pd.DataFrame:
@@ -211,7 +211,7 @@ def laplace_effects(n_items: int, seed: int = 0) -> pd.DataFrame:
     )
 
 
-def _counts(
+def _poisson_counts(
     rng: np.random.Generator, score: Floats, exposure: NDArray[Any], theta: Floats
 ) -> pd.DataFrame:
     """Items with Poisson counts."""

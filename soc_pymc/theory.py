@@ -216,9 +216,8 @@ def poisson_bound(
     constant = (
         norm(correction, 2) / rho / rho + (norm(falling, 2) + norm(rising, 2)) / rho
     )
-    positive = np.where(
-        f > 0, f, 1.0
-    )  # counts of probability 0 have no weight in the norms
+    # counts of probability 0 have no weight in the norms
+    positive = np.where(f > 0, f, 1.0)
     remainder = norm(correction / positive * np.maximum(1.0 - positive / rho, 0.0))
     regularised = poisson_moment(y, exposure, estimate, order, rho=rho)
     error = norm(regularised - ahead * rising / positive / size)
@@ -330,9 +329,8 @@ def tweedie(
     s = numbers_of(noise_sd, "noise_sd", ItemsError)
     _refuse(~(s > 0), "noise_sd", "above 0")
     top = numbers_of(marginal, "marginal")
-    base = np.zeros(
-        top.shape
-    )  # f_0 is Normal(0, s^2), of natural parameter theta / s^2
+    # f_0 is Normal(0, s^2), of natural parameter theta / s^2
+    base = np.zeros(top.shape)
     base[:1] = -y / s**2
     base[1:2] = -1.0 / s**2
     cumulants = nef_cumulants(base, top, log_density=log_density, rho=rho)

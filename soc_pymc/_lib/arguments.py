@@ -148,6 +148,17 @@ def numbers_of(
         raise error(f"{name}={shown(value)} must be {expected}") from None
 
 
+def per_item(
+    value: Any, name: str, n: int, error: Refusal = FitError
+) -> NDArray[np.float64]:
+    """Numbers, (n,), from one number for all items, or one for each."""
+    expected = "a number, or one for each"
+    array = numbers_of(value, name, error, expected)
+    if array.shape not in ((), (n,)):
+        raise error(f"{name} has the shape {array.shape}: give {expected} of {n:,}")
+    return np.array(np.broadcast_to(array, n))
+
+
 def refuse_beyond_memory(size: float, what: str, remedy: str) -> None:
     """Refuse `size` bytes beyond this machine's memory; the error names cause and remedy."""
     try:

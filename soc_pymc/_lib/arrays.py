@@ -1,6 +1,6 @@
 """Types of arrays for signatures, functions of arrays, and loops that Numba compiles if it pays."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property, update_wrapper, wraps
 from importlib import import_module
 from typing import Any
@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Columns = Mapping[str, NDArray[Any]]
+"""Columns of a table by name."""
 
 # numbers of a block: its intermediate results fit in the cache
 _BLOCK = 1 << 13

@@ -53,9 +53,8 @@ def ordered_map[Block, Result](
     number = 1 if getattr(_worker, "busy", False) else threads()
     blocks = iter(blocks)
     head = list(islice(blocks, 2))
-    function = one_blas_thread(
-        function
-    )  # for each block: a suspended generator holds no limit
+    # for each block: a suspended generator holds no limit
+    function = one_blas_thread(function)
     if number == 1 or len(head) < 2:
         yield from map(function, chain(head, blocks))
         return
@@ -79,9 +78,8 @@ def ordered_map[Block, Result](
 _lock = threading.Lock()
 # calls, of all threads, that run with one thread of BLAS
 _limited: set[object] = set()
-_before: list[
-    int
-] = []  # threads of the libraries of BLAS without a limit, while there is one
+# threads of the libraries of BLAS without a limit, while there is one
+_before: list[int] = []
 
 
 @cache

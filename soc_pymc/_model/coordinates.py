@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from scipy import optimize, special
 
 from .._lib.arrays import Floats
+from ..families.special_functions import HALF_LOG_2PI
 from .laplace import BlockLaplace, Laplace, half_normal_scale, scale_log_density
 from .levels import Levels
 from .terms import Curve, Design, Labels, Output
@@ -26,7 +27,6 @@ _POSITIONS = np.linspace(-8.0, 8.0, 3201)
 # there a scale is 1e-50 of its prior's, and gradients are still accurate
 _LEAST_POSITION = -15.0
 _NO_SCALES = np.empty((1, 0))
-_HALF_LOG_2PI = 0.5 * float(np.log(2.0 * np.pi))
 
 type Parameters = dict[str, Floats]
 """Draws (draws, ...) of parameters by name; of scales the logarithm."""
@@ -73,7 +73,7 @@ class SmoothingScale:
         q = a + b * np.sinh(inner)
         steepness = d / np.sqrt(1.0 + v**2)
         rise = b * np.cosh(inner) * steepness  # dq / dv
-        log_density = np.log(rise) - 0.5 * q**2 - _HALF_LOG_2PI
+        log_density = np.log(rise) - 0.5 * q**2 - HALF_LOG_2PI
         log_density_slope = np.tanh(inner) * steepness - v / (1.0 + v**2) - q * rise
         bounded = np.maximum(q, _LEAST_POSITION)
         tau = half_normal_scale(bounded, self.prior)
@@ -89,7 +89,7 @@ class SmoothingScale:
 
     def log_prior(self, tau: Floats) -> Floats:
         """Log density of the half-normal prior."""
-        constant = np.log(2.0) - _HALF_LOG_2PI - np.log(self.prior)
+        constant = np.log(2.0) - HALF_LOG_2PI - np.log(self.prior)
         return np.asarray(constant - 0.5 * (tau / self.prior) ** 2)
 
 
@@ -127,7 +127,7 @@ class PenalisedCoefficients:
         noise = sd * coordinates
         value = centre + noise
         ratio = value / tau
-        log_density = (log_sd - log_tau - 0.5 * ratio**2 - _HALF_LOG_2PI).sum(axis=1)
+        log_density = (log_sd - log_tau - 0.5 * ratio**2 - HALF_LOG_2PI).sum(axis=1)
 
         def back(slope: Floats, slopes: Parameters) -> Floats:
             slope = slope - ratio / tau
@@ -187,7 +187,7 @@ class LineCoefficients:
         value = centre + noise
         deviation = (value - self.design.line_mean) / sd
         log_root = np.log(np.diagonal(laplace.line_root)) + np.log(widths)
-        log_density = (log_root - 0.5 * deviation**2 - np.log(sd) - _HALF_LOG_2PI).sum(
+        log_density = (log_root - 0.5 * deviation**2 - np.log(sd) - HALF_LOG_2PI).sum(
             axis=1
         )
 
@@ -208,7 +208,7 @@ class LineCoefficients:
     def log_prior(self, line: Floats) -> Floats:
         """Log density of the Normal prior, summed over coefficients (..., k)."""
         deviation = (line - self.design.line_mean) / self.design.line_sd
-        log_density = -0.5 * deviation**2 - np.log(self.design.line_sd) - _HALF_LOG_2PI
+        log_density = -0.5 * deviation**2 - np.log(self.design.line_sd) - HALF_LOG_2PI
         return np.asarray(log_density.sum(axis=-1))
 
 

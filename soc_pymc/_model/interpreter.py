@@ -169,7 +169,7 @@ class ModelSpace(Space):
 
 
 @cache
-def _compiled(sums: type[RowSums], dimensions: tuple[int, ...]) -> Function:
+def _slope_function(sums: type[RowSums], dimensions: tuple[int, ...]) -> Function:
     """Log marginals and slopes in both parameters, from these (draws, k) and the rows' cells."""
     location, dispersion = pt.matrices("location", "dispersion")
     cells = [
@@ -187,5 +187,5 @@ def exact_slopes(
     """Return what `RowSums.value_and_gradient` does, to all digits: (3, draws, k)."""
     cells = data.cells(rows)
     with np.errstate(all="ignore"):
-        function = _compiled(type(data), tuple(x.ndim for x in cells))
+        function = _slope_function(type(data), tuple(x.ndim for x in cells))
         return np.array(function(location, dispersion, *cells))

@@ -21,14 +21,14 @@ from .terms import Design, State
 
 ROOT2 = float(np.sqrt(2.0))
 # relative to the diagonal of the information, which is singular with equal columns
-_RIDGE = 1e-12
+_INFORMATION_RIDGE = 1e-12
 # smallest observed information, as a share of the lower bound of the expected one
-_LEAST = 0.2
-_POSITIONS = np.linspace(-5.0, 5.0, 401)
+_LEAST_INFORMATION = 0.2
+_SCALE_POSITIONS = np.linspace(-5.0, 5.0, 401)
 _MOST_TERMS = 500  # coefficients whose scale is evaluated at once
 _NONE = np.empty(0)
-_ROUNDS = 60
-_HALVINGS = 30
+_MODE_ROUNDS = 60
+_MODE_HALVINGS = 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,15 +65,19 @@ class Laplace:
 
 
 def floored(bound: Floats, observed: Floats) -> Floats:
-    """Observed information, at least ``_LEAST`` times a bound; matrices, or stacks of them."""
+    """Observed information, at least `_LEAST_INFORMATION` times a bound; also of stacks."""
     diagonal = np.diagonal(bound, axis1=-2, axis2=-1)
     unit = np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
     pairs = unit[..., :, None] * unit[..., None, :]
-    root = np.linalg.cholesky(bound / pairs + _RIDGE * np.eye(bound.shape[-1]))
+    root = np.linalg.cholesky(
+        bound / pairs + _INFORMATION_RIDGE * np.eye(bound.shape[-1])
+    )
     half = np.linalg.solve(root, observed / pairs)
     ratio = np.linalg.solve(root, half.mT)
     value, vector = np.linalg.eigh(0.5 * (ratio + ratio.mT))
-    half = (root @ vector) * np.sqrt(np.maximum(value, _LEAST))[..., None, :]
+    half = (root @ vector) * np.sqrt(np.maximum(value, _LEAST_INFORMATION))[
+        ..., None, :
+    ]
     return np.asarray(half @ half.mT) * pairs
 
 
@@ -106,9 +110,9 @@ def best_tau(scale: float, precision: Floats, pull: Floats) -> float:
     """Posterior mean position of tau, which unlike the mode is never 0."""
     if not len(precision):
         return scale
-    log_density = scale_log_density(_POSITIONS, scale, precision, pull)
+    log_density = scale_log_density(_SCALE_POSITIONS, scale, precision, pull)
     weight = np.exp(log_density - log_density.max())
-    position = np.array(weight @ _POSITIONS / weight.sum())
+    position = np.array(weight @ _SCALE_POSITIONS / weight.sum())
     return float(half_normal_scale(position, scale))
 
 
@@ -121,7 +125,7 @@ def solve_scaled(matrix: Floats, right: Floats) -> Floats:
     )
 
 
-def _integrated(
+def _integrate_line(
     information: Floats, slope: Floats, precision: Floats, deviation: Floats, size: int
 ) -> tuple[Floats, Floats]:
     """Information and slope of the first coefficients, the others integrated out at their taus."""
@@ -151,7 +155,9 @@ def laplace_of(
     root = linalg.solve_triangular(upper, np.eye(len(upper)))
     turned: list[tuple[Floats, ...]] = []  # of the blocks
     for start, end in reversed(list(pairwise(ends))):
-        information, slope = _integrated(information, slope, precision, x - mean, end)
+        information, slope = _integrate_line(
+            information, slope, precision, x - mean, end
+        )
         value, rotation = _diagonalised(information[start:end, start:end])
         pull = slope[start:end] + information[start:end, :end] @ x[:end]
         turned.insert(
@@ -329,7 +335,7 @@ def find_mode(
             f"the log marginal of {bad} bins is not finite at the start: are outcomes, exposures "
             "or noise in units that make theta astronomically large or small?"
         )
-    for _ in range(_ROUNDS):
+    for _ in range(_MODE_ROUNDS):
         laplaces = _laplaces_of(target, states, curvature)
         before = states
         scaled = target.rescaled(states, laplaces, curvature)
@@ -364,7 +370,7 @@ def _line_search(
     steps = target.steps(states, curvature)
     density = target.log_density(states, curvature)
     factor = 1.0 / max(target.relative_length(steps), 1.0)
-    for _ in range(_HALVINGS):
+    for _ in range(_MODE_HALVINGS):
         moved = [
             replace(state, coefficients=state.coefficients + factor * step)
             for state, step in zip(states, steps, strict=True)

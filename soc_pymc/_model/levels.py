@@ -19,11 +19,11 @@ from .terms import Curve, LevelTerms, State, by_level
 _NODES = np.sqrt(3.0) * np.array([-1.0, 0.0, 1.0])
 _WEIGHTS = np.array([1.0, 4.0, 1.0]) / 6.0
 # limits of the sds over which slopes are averaged, in units of each parameter, and the first ones
-_SDS = (1e-3, 1.0)
+_SD_LIMITS = (1e-3, 1.0)
 _FIRST_SD = 0.1
 # times a scale: up to there noise between both curves is left in the sites
-_WIDEST = 3.0
-_SMALL = 0.01  # share of a scale's prior: smaller ones are as good as 0
+_WIDEST_NOISE = 3.0
+_SMALL_SCALE = 0.01  # share of a scale's prior: smaller ones are as good as 0
 # factors on the length of steps
 _SLOWER = 0.5
 _FASTER = 1.5
@@ -197,7 +197,8 @@ class LevelTarget(CurveTarget):
         # for standard normal x
         units = np.stack([self.data.unit(dispersion), np.ones_like(dispersion)])
         sds = (
-            np.clip(_FIRST_SD if self.sds is None else self.sds / units, *_SDS) * units
+            np.clip(_FIRST_SD if self.sds is None else self.sds / units, *_SD_LIMITS)
+            * units
         )
         x, y = (part.ravel()[:, None] for part in np.meshgrid(_NODES, _NODES))
         values = self.data.values(location + x * sds[0], dispersion + y * sds[1])
@@ -223,7 +224,9 @@ class LevelTarget(CurveTarget):
         self.sds = np.sqrt(variance).reshape(2, -1)
         best = [scale.tau for scale in self._scales(levels, curvature)]
         # half a step: the scales of a level's kinds compete, and full steps would go back and forth
-        taus = np.maximum(np.sqrt(np.multiply(levels.taus, best)), _SMALL * rows.scales)
+        taus = np.maximum(
+            np.sqrt(np.multiply(levels.taus, best)), _SMALL_SCALE * rows.scales
+        )
         levels = replace(levels, taus=tuple(taus.tolist()))
         return [*super().rescaled(states, laplaces, curvature), levels]
 
@@ -281,7 +284,7 @@ class LevelTarget(CurveTarget):
         *_, weight = self._averages(*self.curves(coefficients))
         information = self.rows.information(weight)
         tau = self._taus(levels)
-        prior = np.diag((_WIDEST * tau) ** -2.0)
+        prior = np.diag((_WIDEST_NOISE * tau) ** -2.0)
         site = (
             floored(curvature.information[-1] + prior, information.levels + prior)
             - prior

@@ -8,14 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints
 from ..families.family import Family
 from ..families.mixtures import Components, WeightForms, solved
-from ..families.rows import Columns
 
 _FORMS = 6  # of `MixtureCells.arrays`, those of the forms
 # of differences of slopes, which are rounded to single precision
-_STEP = 1e-2
+_SLOPE_STEP = 1e-2
 # nats: a cell of several values becomes two points if the difference is larger
 _SPLIT = 1e-3
 # sd of the curves beyond what the components can represent
@@ -190,7 +189,7 @@ class MixtureCells:
                 if len(self.atom):
                     score[:, -1] = of_zero / total - shares[row]
                 expected.append((score * self.items[cells][:, None]).T @ score)
-        step = np.full((rows, number), _STEP)
+        step = np.full((rows, number), _SLOPE_STEP)
         step[:, 0] *= self.forms.bounds.unit
         shifted = [
             predictors + sign * step * unit

@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints
 from ..data.statistics import Statistics
 from ..families.family import Family
 from ..families.mixtures import ZERO, Frame, WeightForms, stretching
 from ..families.priors import MixturePrior, Prior
-from ..families.rows import Columns, pooled
+from ..families.rows import pooled
 from .laplace import Curvature, Laplace, Target, find_mode, floored
 from .mixture_cells import MixtureCells, cell_points
 from .pilot import Pilot
@@ -29,7 +29,7 @@ from .terms import Curve, Design, Labels, Output, State
 # bins are merged while the base distribution hardly changes, but not to fewer than this
 _MOST_SHIFT = 0.2
 _MOST_STRETCH = 0.15
-_FEWEST_BINS = 40
+_FEWEST_MIXTURE_BINS = 40
 _HARDLY = 2.0**-40  # of an item without information
 # share of the items below which a row may be so much wider
 _FEW_ITEMS = 1e-3
@@ -41,7 +41,7 @@ _CENTRE_SD = 2.0  # their knots follow a Normal of this sd
 _PATH = 1.0
 _PATH_SD = 0.5
 _FIXED_SD = 1e-3  # of a single family's path, which stays at its end
-_KNOTS = 4  # over the score, of a single family's share of zeros
+_ZERO_KNOTS = 4  # over the score, of a single family's share of zeros
 # prior of the logit of the share of theta that is 0: its level, and sds of its drift
 _ZERO = -3.0
 _ZERO_SD = 2.0
@@ -49,15 +49,15 @@ _ZERO_DRIFT = (1.0, 0.5, 0.5)
 # shares and sds of two Normals, whose log ratio to one Normal is a function of values' log weights,
 # and mean and sd of the prior of its coefficient
 _NARROW_AND_WIDE = ((0.6, 0.35), (0.4, 1.5))
-_NARROW = (0.6, 0.7)
+_NARROW_GRID = (0.6, 0.7)
 # number of wiggly functions, the smoothest, for drift beside the straight line
-_FEW = 2
-_FARTHEST = 3.0  # largest step of the log weights' coefficients
+_DRIFT_FUNCTIONS = 2
+_LONGEST_STEP = 3.0  # largest step of the log weights' coefficients
 # widening of a grid in sds of the log variance, and the most
 _WIDENING = 0.7
 _MOST_WIDENING = 1.0
 # a grid is moved to the mode until this share of the items has curves this near to its own
-_NEAR = 0.5
+_NEAR_SHARE = 0.5
 _MOST_NEAR = 0.9
 _MOVES = 6
 
@@ -86,7 +86,7 @@ class MergedRows:
 
 
 @dataclass(frozen=True, eq=False)
-class Mixture(Target):
+class PlacedMixture(Target):
     """A mixture's log marginal, with one design for all predictors."""
 
     placement: Placement
@@ -128,13 +128,13 @@ class Mixture(Target):
         """Step of the predictors relative to the largest allowed."""
         moved = self.predictors(steps[0])
         moved[:, 0] /= self.rows.base.spread
-        return float(np.abs(moved).max()) / _FARTHEST
+        return float(np.abs(moved).max()) / _LONGEST_STEP
 
     def is_settled(self, mode: State) -> bool:
         """True if the mode is near the curves that placed the grid."""
         shift = self.predictors(mode.coefficients)[:, :2] - self.rows.start
         distance = np.abs(shift[:, 0]) / self.rows.base.spread, np.abs(shift[:, 1])
-        settled = np.maximum(*distance) < _NEAR
+        settled = np.maximum(*distance) < _NEAR_SHARE
         return bool(np.average(settled, weights=self.rows.items) > _MOST_NEAR)
 
 
@@ -160,7 +160,7 @@ def _merged(family: Family, pilot: Pilot, placement: Placement) -> MergedRows:
         return bool(
             shift <= (looser * _MOST_SHIFT) ** 2 * np.exp(2.0 * share @ spread)
             and np.ptp(spread) <= looser * _MOST_STRETCH
-            and n[members].sum() <= n.sum() / _FEWEST_BINS
+            and n[members].sum() <= n.sum() / _FEWEST_MIXTURE_BINS
         )
 
     code = np.empty(len(n), dtype=np.int64)
@@ -239,7 +239,7 @@ def _weight_priors(
     if isinstance(prior, MixturePrior):
         narrow = not family.has_path
         if narrow:
-            priors["narrow"] = _WeightPrior(*_NARROW, prior.drift)
+            priors["narrow"] = _WeightPrior(*_NARROW_GRID, prior.drift)
         else:
             priors["path"] = _WeightPrior(_PATH, _PATH_SD, prior.drift)
         wiggles = _weight_functions(z, prior.functions, narrow=narrow)
@@ -261,13 +261,13 @@ def _mixture(
     pilot: Pilot,
     joint: Columns,
     placement: Placement,
-) -> Mixture:
+) -> PlacedMixture:
     """Predictors, their priors and cells, on a grid around curves."""
     rows = _merged(family, pilot, placement)
     priors, functions = _weight_priors(family, prior)
-    knots = prior.knots if isinstance(prior, MixturePrior) else _KNOTS
+    knots = prior.knots if isinstance(prior, MixturePrior) else _ZERO_KNOTS
     basis = make_basis(rows.position, rows.items, knots)
-    drifts = basis.centred(rows.position, rows.items, _FEW)
+    drifts = basis.centred(rows.position, rows.items, _DRIFT_FUNCTIONS)
     along = np.column_stack([np.ones(len(basis.knots)), drifts])
     at_rows = spline_matrix(rows.position, basis.knots) @ along
     design, predictor = _design(pilot.curves, rows, list(priors.values()), at_rows)
@@ -284,7 +284,7 @@ def _mixture(
     outputs.append(Output("weight_coefficient", coords, matrix))
     forms = family.weight_forms(rows.base, functions, rows.start, prior.mixture)
     cells = _cells(family, joint, rows, forms, prior.zero)
-    return Mixture(
+    return PlacedMixture(
         placement=placement,
         rows=rows,
         functions=functions,
@@ -347,7 +347,7 @@ def _weight_functions(z: Floats, number: int, *, narrow: bool) -> Floats:
 
 def place_mixture(
     stats: Statistics, family: Family, prior: Prior, pilot: Pilot
-) -> tuple[Mixture, Laplace]:
+) -> tuple[PlacedMixture, Laplace]:
     """The mixture around the pilot's curves and its mode, to which the grid moves with zeros."""
     # zeros pull the pilot towards 0 and widen it
     joint = cells_by_row(stats, pilot.rows, "joint")

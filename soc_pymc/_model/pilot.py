@@ -21,7 +21,7 @@ from .terms import Curve, CurveInputs, State, curve_slopes, make_curve
 # levels from which they are integrated out; fewer are parameters like others
 _FEWEST_LEVELS = 8
 # minimum of merged bins where there are hardly any events
-_FEWEST_BINS = 100
+_FEWEST_MERGED_BINS = 100
 # most bins of a mixture, whose rows merge about as many
 _MOST_EFFECTS = 40
 
@@ -139,7 +139,7 @@ def _weak(
     data: RowSums, stats: Statistics, scale: str, centre: float
 ) -> tuple[Weak, Weak]:
     """Weak priors of both curves; where all items have one score, it does not place the level."""
-    mean, variance = data.weak(_totals(stats), scale, centre)
+    mean, variance = data.weak(_merged_totals(stats), scale, centre)
     if float(stats.data["score_min"].min()) == float(stats.data["score_max"].max()):
         mean = mean._replace(level=(data.level()[0], mean.level[1]))
     return mean, variance
@@ -150,14 +150,14 @@ def _rows_of_prior(
 ) -> tuple[Rows, RowSums]:
     """Rows of the likelihood, fewer where there are few events or many classes."""
     terms = prior.groups and bool(stats.groups), prior.exposure is not None, prior.atoms
-    most_bins = max(_FEWEST_BINS, int(family.rows.events(_totals(stats))))
+    most_bins = max(_FEWEST_MERGED_BINS, int(family.rows.events(_merged_totals(stats))))
     if terms[0] or terms[1] or prior.bin_effects:
         capped = prior.bin_effects and prior.gridded
         most_bins = min(most_bins, _MOST_EFFECTS if capped else MOST_BINS)
     return rows_of(stats, family, *terms, most_bins)
 
 
-def _totals(stats: Statistics) -> dict[str, float]:
+def _merged_totals(stats: Statistics) -> dict[str, float]:
     """Sums over all items."""
     names = (
         name for name in stats.data.data_vars if str(name).startswith(("n", "sum_"))

@@ -17,7 +17,7 @@ from ..families import FAMILIES, family_of_kind
 from ..families.family import Family
 from ..families.priors import Prior
 from .coordinates import Coefficients, Coordinates, Parameters, Space, level_shares
-from .mixture_grid import Mixture, place_mixture
+from .mixture_grid import PlacedMixture, place_mixture
 from .pilot import Pilot, find_pilot
 from .rows import rows_of
 from .terms import Labels
@@ -33,7 +33,7 @@ class Problem:
     # values of the observed variable, by row of the likelihood
     totals: Floats
     score: Floats  # at the centre of each of these rows
-    mixture: Mixture | None = None
+    mixture: PlacedMixture | None = None
     # the parameters of a model with terms that a user added
     extended: Space | None = None
 
@@ -85,7 +85,9 @@ def build(stats: Statistics, prior: Prior, *, full: bool = False) -> Problem:
         parts.append(Coefficients.of(curve.design, laplace, curve.outputs, shares))
     mean = pilot.curves[0]
     score = mean.axis.inverse(mean.position)
-    coordinates = Coordinates(parts, _labels(pilot, parts, score, ["level", "slope"]))
+    coordinates = Coordinates(
+        parts, _dim_labels(pilot, parts, score, ["level", "slope"])
+    )
     return Problem(family, pilot, coordinates, pilot.data.total, score)
 
 
@@ -98,13 +100,13 @@ def _mixture_problem(
     parts = [Coefficients.of(design, laplace, mixture.outputs)]
     score = mixture.rows.score
     terms = range(design.line.shape[1])
-    coordinates = Coordinates(parts, _labels(pilot, parts, score, terms))
+    coordinates = Coordinates(parts, _dim_labels(pilot, parts, score, terms))
     sums = stats.data["sum_y"].to_numpy()[pilot.rows.bin]
     totals = np.bincount(mixture.rows.code, sums)
     return Problem(family, pilot, coordinates, totals, score, mixture)
 
 
-def _labels(
+def _dim_labels(
     pilot: Pilot,
     parts: Sequence[Coefficients],
     score: Floats,

@@ -142,7 +142,7 @@ def _data(part: Coefficients) -> dict[str, Variable]:
     }
 
 
-def _scale(name: str, data: Mapping[str, Variable]) -> Variable:
+def _scale_variable(name: str, data: Mapping[str, Variable]) -> Variable:
     """A scale tau ~ half-normal."""
     scale = data[f"{name}_prior_scale"]
     shape = data[f"{name}_shape"]
@@ -156,7 +156,7 @@ def _coefficients(part: Coefficients) -> Variable:
     for scale, term, block in zip(
         part.scales, part.terms, part.design.blocks, strict=True
     ):
-        tau = _scale(scale.name, data)
+        tau = _scale_variable(scale.name, data)
         variables.append(_term(term, block.dim, tau, variables, data))
     before = pt.concatenate(variables) if variables else pt.zeros((0,))
     values = pt.concatenate([before, _line(part, before, data)])
@@ -328,7 +328,10 @@ def extended(problem: Problem, model: pm.Model) -> Problem:
         np.array_equal(np.asarray(model.coords.get(name, ())), np.asarray(values))
         for name, values in plain.coords.items()
     )
-    if not (coords_match and np.array_equal(_observed(problem, model), problem.totals)):
+    if not (
+        coords_match
+        and np.array_equal(_observed_totals(problem, model), problem.totals)
+    ):
         raise FitError(
             "model= does not match stats and prior (data or knots): rebuild it"
         )
@@ -338,7 +341,7 @@ def extended(problem: Problem, model: pm.Model) -> Problem:
     return replace(problem, extended=ModelSpace(problem, model))
 
 
-def _observed(problem: Problem, model: pm.Model) -> Floats:
+def _observed_totals(problem: Problem, model: pm.Model) -> Floats:
     """Observed totals of a model; compiled code would leave its source in the temporary folder."""
     variable = model.rvs_to_values[model[problem.observed]]
     return np.asarray(variable.eval(mode="FAST_COMPILE"))

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints
 from ..data.binning import stand_out
 from ..data.statistics import Statistics
 from ..families.family import Family
 from ..families.outcome import Outcome
-from ..families.rows import Columns, RowSums, pooled
+from ..families.rows import RowSums, pooled
 from ..families.scales import RANK, SCALES, SCORE_WEIGHT, ZERO_EXPOSURE
 from .splines import Axis
 
@@ -25,9 +25,13 @@ _FIRST_ATOM = 1 << 18  # number of the class of the first atom of size
 MOST_BINS = 200
 """Bins with groups, classes of sizes or effects; more cost time and hardly improve the curves."""
 # of the items of an atom: average distance from its log size, and share in lines of that size alone
-_NEARLY = 1e-3
+_NEARLY_ATOM = 1e-3
 _MOST_OF = 0.2
-_SUMS = ("n", SCORE_WEIGHT, *(name for scale in SCALES.values() for name in scale.sums))
+_SCORE_SUMS = (
+    "n",
+    SCORE_WEIGHT,
+    *(name for scale in SCALES.values() for name in scale.sums),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +123,7 @@ def rows_of(
     no_cells = np.empty(0, dtype=np.int64)
     keys = Keys(grouped, size_cell, place_of, no_cells)
     limit = _size_limit(stats, family.outcome)
-    rows = _rows(stats, family, keys, at_atoms, limit)
+    rows = _rows_by_key(stats, family, keys, at_atoms, limit)
     names = ("joint",) if by_size else ("part", *family.outcome.margins)
     cells = {name: cells_by_row(stats, rows, name) for name in names}
     if place_of[-1] + 1 < stats.bins:  # bins are merged
@@ -133,7 +137,7 @@ def _size_limit(stats: Statistics, outcome: Outcome) -> float | None:
     return outcome.size_limit(stats.table(margin)) if margin else None
 
 
-def _rows(
+def _rows_by_key(
     stats: Statistics,
     family: Family,
     keys: Keys,
@@ -187,7 +191,7 @@ def _rows(
         atoms=stats.data["score_min"].to_numpy()[at_atoms],
         n=n,
         informative=informative,
-        sums={x: np.bincount(line, part[x])[chosen] for x in _SUMS if x in part},
+        sums={x: np.bincount(line, part[x])[chosen] for x in _SCORE_SUMS if x in part},
         items=items,
         rank=((np.cumsum(of_places) - 0.5 * of_places) / total)[place],
         rank_width=(of_places / total)[place],
@@ -205,7 +209,7 @@ def _common_sizes(cell: Ints, log_size: Floats, n: Floats) -> pd.DataFrame:
     apart = (
         lines["n"] * (lines["log"] - lines["cell"].map(common["log"])).abs()
     ).groupby(cell)
-    one_size = (apart.sum() < _NEARLY * items) & (common["n"] > _MOST_OF * items)
+    one_size = (apart.sum() < _NEARLY_ATOM * items) & (common["n"] > _MOST_OF * items)
     number = items.to_numpy().astype(np.int64)
     far_more = stand_out(number, np.ones(len(number), dtype=bool))
     return common.loc[one_size.to_numpy() & far_more].reset_index()

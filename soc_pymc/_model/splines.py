@@ -20,13 +20,13 @@ from .._lib.arrays import Floats, middle_shares
 from ..families.scales import LINEAR, SCALES, Scale
 
 # a derivative this little below 0, relative to the steepest secant, is rounding
-_ROUNDING = 1e-14
+_SLOPE_ROUNDING = 1e-14
 # the search ends when the derivative is at most this far below 0
-_CLOSE = 1e-10
-_ROUNDS = 50  # a handful suffice; a straight line removes the rest
+_LEAST_SLOPE = 1e-10
+_PROJECTION_ROUNDS = 50  # a handful suffice; a straight line removes the rest
 # ridge, as a share of the largest variance, so that the metric exists
-_RIDGE = 1e-6
-_FEW = 5  # draws per knot below which correlations are halved
+_METRIC_RIDGE = 1e-6
+_FEW_DRAWS = 5  # draws per knot below which correlations are halved
 
 
 @dataclass(frozen=True)
@@ -192,9 +192,9 @@ def _metric_root(draws: Floats, precision: Floats | None) -> Floats:
     if number < 2 or not variance.max() > 0:
         return np.eye(k)
     covariance = np.atleast_2d(np.cov(draws, rowvar=False, bias=True))
-    if number < _FEW * k:
+    if number < _FEW_DRAWS * k:
         covariance = 0.5 * (covariance + np.diag(variance))
-    return np.linalg.cholesky(covariance + _RIDGE * variance.max() * np.eye(k))
+    return np.linalg.cholesky(covariance + _METRIC_RIDGE * variance.max() * np.eye(k))
 
 
 class _Derivative:
@@ -243,7 +243,7 @@ def _project(values: Floats, derivative: _Derivative, root: Floats) -> Floats:
     """Projections (draws, k) in the metric with inverse root @ root.T, by cutting planes."""
     scale = np.abs(derivative.secants(values)).max(axis=1)
     falls = np.flatnonzero(
-        derivative.minima(values)[0].min(axis=1) < -_ROUNDING * scale
+        derivative.minima(values)[0].min(axis=1) < -_SLOPE_ROUNDING * scale
     )
     result = values.copy()
     # constraints do not depend on the level; subtracting it loses no digits
@@ -256,7 +256,7 @@ def _project(values: Floats, derivative: _Derivative, root: Floats) -> Floats:
     )
     designs = dict.fromkeys(falls.tolist(), grid)
     active = falls
-    for _ in range(_ROUNDS):
+    for _ in range(_PROJECTION_ROUNDS):
         for i in active.tolist():
             # the dual of this quadratic programme is non-negative least squares
             design = designs[i]
@@ -265,7 +265,7 @@ def _project(values: Floats, derivative: _Derivative, root: Floats) -> Floats:
             # without the constraints that are not active
             designs[i] = design[:, multipliers > 0]
         least, place = derivative.minima(result[active])
-        low = least < -_CLOSE * scale[active, None]
+        low = least < -_LEAST_SLOPE * scale[active, None]
         normals = _dual(derivative.rows(np.nonzero(low)[1], place[low]), root)
         active = active[low.any(axis=1)]
         count = low.sum(axis=1)

@@ -31,7 +31,7 @@ type Labels = Mapping[str, Sequence[str | int] | NDArray[Any]]
 # a slope is per unit on these scales, per sd on others
 _UNITS = (LOG.name, LOGIT.name)
 # draws of both curves of levels that are integrated out, at the peak
-_DRAWS = 1000
+_LEVEL_DRAWS = 1000
 _COPIES = 8
 # number of the smoothest shared functions in which groups deviate
 _GROUP_WIGGLES = 5
@@ -360,7 +360,9 @@ class _Terms:
         functions = np.hstack(list(kinds.values()))
         columns = number * functions.shape[1]
         matrices = columns * (4 * len(code) + columns)  # of both curves
-        size = _DRAWS * _COPIES * number * len(functions) if integrated else matrices
+        size = (
+            _LEVEL_DRAWS * _COPIES * number * len(functions) if integrated else matrices
+        )
         refuse_beyond_memory(
             8.0 * size,
             f"curves for each of the {number:,} levels of {grouping.column!r}",

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from .._lib.arguments import SEED, A, OrNone, Real, names_of, path_of
 from .._lib.errors import FitError
@@ -17,8 +18,7 @@ from ..fits.fit import FIT, Fit, other_total_of_statistics
 from ..posterior.item_columns import posterior_roles
 from ..posterior.scores import extrapolation_reported
 from ..quantities.curves import statistics_of
-from .overview import read_overview
-from .page import Page
+from .page import Page, read_overview
 
 __all__ = ["report"]
 
@@ -102,28 +102,26 @@ def report(
     open_table(items.source, columns)
     # which validates all items
     stats = statistics_of(fit.curves, items, progress)
-    overview = read_overview(
-        fit, items, columns, threshold, seed, stats.n_items, progress
-    )
-    options = {"out": os.fspath(out), "by": tuple(by), "title": title}
+    options = {"out": out, "by": tuple(by), "title": title}
     options |= {"threshold": threshold, "seed": seed}
+    overview = read_overview(fit, items, columns, options, progress)
     # the overview has warned of far scores, for all items
     with extrapolation_reported():
         made_fit = not other_total_of_statistics(fit, stats)
-        checks = Checks(
-            fit,
-            overview.sample.items,
-            tuple(by),
-            seed,
-            _REPLICATED,
-            progress,
-            # clusters of a sample may have one item each
-            all_items=items,
-            made_fit=made_fit,
-        )
-        check = checks.result()
+        choices: dict[str, Any] = {"by": tuple(by), "seed": seed, "progress": progress}
+        # clusters of a sample may have one item each
+        choices |= {"subset": _REPLICATED, "all_items": items, "made_fit": made_fit}
+        check = Checks(fit, overview.sample.items, **choices).result()
         with phase("writing the page", enabled=progress):
-            page = Page(fit, items, stats, overview, check, options, made_fit)
+            page = Page(
+                fit,
+                items,
+                stats,
+                overview,
+                check=check,
+                options=options,
+                made_fit=made_fit,
+            )
             text = page.text()
     with replacing(target) as temporary:
         temporary.write_text(text, encoding="utf-8")

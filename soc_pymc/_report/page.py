@@ -1,18 +1,20 @@
-"""The page as text: numbers, tables and pictures, about which the template has the words."""
+"""The shown items, numbers, tables and pictures; the template has the words about them."""
 
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from scipy import special
 
 from .. import __version__, decisions, plots, quantities
-from .._lib.arrays import Floats
+from .._lib.arrays import Columns, Floats, Ints
 from .._lib.reprs import code_of, html_table, number, short, visible
 from ..checks._check import CheckResult
 from ..checks.findings import (
@@ -26,16 +28,31 @@ from ..checks.findings import (
     worst_first,
 )
 from ..data.items import Items
-from ..data.sources import kind_of
+from ..data.sources import arrow_table, kind_of
 from ..data.statistics import Statistics
 from ..fits.fit import Fit
 from ..plots.curves import fitted_curves
 from ..plots.style import picture_of
+from ..posterior.averages import scorer
 from ..posterior.calibration import bands
+from ..posterior.item_columns import (
+    arrays_of,
+    in_chunks,
+    posterior_roles,
+    select,
+)
+from ..posterior.predictive import posterior_of
+from ..posterior.scores import Extrapolation
 from ..posterior.scoring import item_posteriors
 from ..posterior.weights import P_ZERO
-from .overview import Overview, Subset
 
+_SAMPLE = 20_000
+# predictive distributions of mixtures cost more
+_SAMPLE_MIXTURE = 10_000
+# candidates of each list, which all draws rank again: more where the loss only bounds their value
+_CANDIDATES = {"mean": 200, "low quantile": 200, "loss": 500}
+_AT_ONCE = 1 << 18
+_PROBS = (0.1, 0.5)  # quantiles of theta of every item
 _LEVELS = 20  # in the picture of a column of groups
 _PACKAGES = ("pymc", "arviz", "numpy", "scipy", "pandas", "xarray", "duckdb")
 # quantiles of the scores
@@ -46,6 +63,83 @@ _QUANTILES = (0.05, 0.1, 0.95)
 _ESTIMATES = {"theta_mean": "mean", "theta_q05": "5%", "theta_q95": "95%"}
 _CURVES = {"mean": "E(theta | score)", "sd": "sd(theta | score)"}
 _CURVES |= {P_ZERO: "P(theta = 0 | score)"}
+
+
+@dataclass(frozen=True, eq=False)
+class Subset:
+    """Some of the items, in their order."""
+
+    items: Items  # with the columns of the roles and those to slice on
+    columns: Columns
+    # id, index label or row number; none where rows have no order
+    names: pd.Index | None
+
+    def __len__(self) -> int:
+        return len(self.columns["score"])
+
+
+@dataclass(frozen=True, eq=False)
+class Overview:
+    """Items of the page among all."""
+
+    n: int
+    sample: Subset  # random items, or all
+    lists: Mapping[str, Subset]  # candidates of each list
+    # number of items above the threshold with more than a probability
+    above: Mapping[float, int]
+    far: str | None  # a sentence on scores far outside those of the fit
+
+
+def read_overview(
+    fit: Fit,
+    items: Items,
+    names: Sequence[str],
+    options: Mapping[str, Any],
+    progress: bool | None,
+) -> Overview:
+    """Score all items, which are valid, and choose a sample and those at the top of each list."""
+    posterior = posterior_of(fit)
+    table = arrow_table(items.source, names)
+    columns = arrays_of(table, posterior_roles(posterior.curves, items))
+    n = table.num_rows
+    far = Extrapolation(posterior.curves).count(columns["score"])
+    far.warn()
+    index: pd.Index | None = pd.RangeIndex(n, name="row, from 0")
+    kind = kind_of(items.source)
+    if items.id:
+        index = pd.Index(table[items.id].to_pylist(), name=items.id, dtype=object)
+    elif kind == "pandas":
+        index = items.source.index
+    elif kind == "ibis":
+        index = None
+
+    def subset(rows: Ints) -> Subset:
+        rows = np.sort(rows)
+        part = replace(items, source=table.take(rows))
+        return Subset(
+            part, select(columns, rows), index if index is None else index[rows]
+        )
+
+    score = scorer(posterior, _PROBS)
+    summaries = in_chunks(score, _AT_ONCE, columns, "scoring items", progress)
+    mean, sd, _, *quantiles = summaries[: 3 + len(_PROBS)]
+    keys = {"mean": mean, "low quantile": quantiles[0]}
+    above = {}
+    threshold = options["threshold"]
+    if threshold is not None:
+        # expected loss of choosing by the mean, were theta Normal: no data save more
+        z = np.abs(mean - threshold) / np.maximum(sd, np.finfo(float).tiny)
+        bell = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
+        keys["loss"] = sd * (bell - z * special.ndtr(-z))
+        counts = [int((theta > threshold).sum()) for theta in quantiles]
+        above = {1 - p: count for p, count in zip(_PROBS, counts, strict=True)}
+    most = min(n, _SAMPLE_MIXTURE if fit.prior.gridded else _SAMPLE)
+    random = np.random.default_rng(options["seed"]).choice(n, most, replace=False)
+    lists = {
+        name: subset(np.argsort(-key, kind="stable")[: _CANDIDATES[name]])
+        for name, key in keys.items()
+    }
+    return Overview(n, subset(random), lists, above, far.message())
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,10 +319,10 @@ class Page:
             estimates[ranked_by] = cautious if value is None else value
         columns |= {name: values.tolist() for name, values in estimates.items()}
         first = np.argsort(-estimates[ranked_by], kind="stable")[:_LISTED]
-        names = [rows.names] if len(rows.names) else []
-        head = [rows.heading] if len(rows.names) else []
-        values = [[column[k] for column in (*names, *columns.values())] for k in first]
-        return _table_of_page(title, values, [*head, *columns])
+        if rows.names is not None:
+            columns = {str(rows.names.name or "index"): list(rows.names)} | columns
+        values = [[column[k] for column in columns.values()] for k in first]
+        return _table_of_page(title, values, [*columns])
 
 
 def _arguments(values: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from numpy.random import Generator
 from xarray.core import indexing
 
 from .._lib.arguments import SEED, Whole, names_of
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import FitError, ItemsError
 from .._lib.laws import pearson3_cdf, skewness
 from .._lib.progress import parts, phase
@@ -25,7 +25,7 @@ from ..families.rows import MEAN_ONLY
 from ..fits.deferred import Later
 from ..fits.fit import FIT, PARETO_K, Fit, Status, other_total
 from ..posterior.averages import cdf_without
-from ..posterior.item_columns import Columns, select
+from ..posterior.item_columns import select
 from ..posterior.predictive import Posterior, posterior_of, posterior_under
 from . import pit
 from .advice import Gains, advise
@@ -51,22 +51,22 @@ from .observations import (
     totals_without_folds,
 )
 
-_DRAWS = 1000  # in the tree for ArviZ
+_TREE_DRAWS = 1000  # in the tree for ArviZ
 _MOST_COLUMNS = 8  # most columns of a table that advice names unasked
 # items whose intervals are judged, and how wrong they may be
 _DOUBTED = 2000
 _WRONG = 0.1
-_NARROW = 0.5  # how much too narrow bands of curves may be
+_NARROW_BANDS = 0.5  # how much too narrow bands of curves may be
 _ESS_FRACTION = 0.1
 _ITEMS = (
     # most items replicated, a random subset: the tests are powerful by then
     50_000
 )
-_CHUNK = 2_000
+_REPLICATES_AT_ONCE = 2_000
 _REPLICATES = 100  # or a few more: as many of each draw
 _MIDDLE = 20  # draws whose median is the middle of summaries
 # with fewer replicates than this beyond the observed value, their tail is fitted
-_OUTER = 20
+_FEWEST_BEYOND = 20
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -311,7 +311,7 @@ class Checks:
         sums = np.zeros(
             (len(summaries), len(draws) + 1)
         )  # the last is the observed one
-        for rows in parts("predictive checks", n, _CHUNK, self.progress):
+        for rows in parts("predictive checks", n, _REPLICATES_AT_ONCE, self.progress):
             part = select(columns, rows)
             # summaries are about the median curves: about its own draw, the outcomes of new items
             # would scatter more than replicates of that draw, as the draw is not their truth; items
@@ -370,7 +370,9 @@ class Checks:
         if not (self.fit.widened or isinstance(data, Statistics)):
             data = totals_without_folds(data, progress=False)
         factor = cluster_factor(self.fit, data)
-        verdict = OK if self.fit.widened else _verdict(abs(np.log(factor)), _NARROW)
+        verdict = (
+            OK if self.fit.widened else _verdict(abs(np.log(factor)), _NARROW_BANDS)
+        )
         n = data.n_items if isinstance(data, Statistics) else None
         return [Finding("clusters", ALL, n, factor, verdict=verdict)]
 
@@ -378,7 +380,7 @@ class Checks:
         self, columns: Columns, item: Ints, ends: Floats, rng: Generator
     ) -> dict[str, xr.Dataset]:
         """Groups of some items, and their PIT; if draws are exact also of items left out."""
-        posterior = posterior_under(self.posterior.curves.thin(_DRAWS))
+        posterior = posterior_under(self.posterior.curves.thin(_TREE_DRAWS))
         draws = posterior.curves.posterior
         outcome = posterior.outcome
         name = outcome.observed
@@ -414,7 +416,7 @@ def tail_probability(excess: Floats) -> float:
     """Two-sided p-value of 0 among replicated minus observed summaries, ties counted half."""
     tail = float(two_sided(excess)) / 2.0
     spread = float(np.std(excess))
-    if tail * len(excess) < _OUTER and spread > 0:
+    if tail * len(excess) < _FEWEST_BEYOND and spread > 0:
         z = -float(np.mean(excess)) / spread
         skew = skewness(excess)
         tail = min(float(pearson3_cdf(z, skew)), float(pearson3_cdf(-z, -skew)))

@@ -23,7 +23,7 @@ from ..data.items import day as day_rule
 from ..data.statistics import STATISTICS, Statistics
 from ..fits.curves import Curves
 from ..fits.fit import FIT, Fit, with_draws
-from ..inference.fitting import fit as fit_all
+from ..inference.fitting import fit_prior
 from ..posterior.item_columns import check_statistics
 from ..posterior.predictive import posterior_under
 from .findings import (
@@ -49,8 +49,8 @@ FALSE_ALARMS = (
     # largest probability of any in so many days without a change beyond the walk
     0.05
 )
-_STEP = 1e-3  # step of differences of gradients
-_DRAWS = 100  # draws of a day's curves for its PIT
+_GRADIENT_STEP = 1e-3  # step of differences of gradients
+_PIT_DRAWS = 100  # draws of a day's curves for its PIT
 SDS = np.array(
     [0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3]
 )  # grid of a daily step's sd
@@ -102,7 +102,7 @@ class Drift(Result):
             raise StatisticsError(
                 f"there is no day {evening}; days are {days[0]} to {days[-1]}"
             )
-        moved = _moved(self.fit.curves, self.data.sel(day=evening))
+        moved = _moved_curves(self.fit.curves, self.data.sel(day=evening))
         return with_draws(self.fit, moved.posterior)
 
 
@@ -164,14 +164,14 @@ def drift(
             "summarize the items of several days with date= a column of dates"
         )
     if fit is None:
-        fit = fit_all(stats, progress=progress)
+        fit = fit_prior(stats, progress=progress)
     curves = fit.curves
     check_statistics(curves, stats)
     if fit.one_draw:
         raise FitError(
             "drift needs a fit with draws of its curves, by soc.VI() or soc.NUTS()"
         )
-    scale = _scale(curves, curve_rows(curves, stats))
+    scale = _scale_of_walk(curves, curve_rows(curves, stats))
     days = [(day, stats.window("1d", day)) for day in stats.days]
     sites = [
         _site(curves, curve_rows(curves, days[chunk.start][1]), scale)
@@ -188,7 +188,7 @@ def drift(
     if fit.mean_only:  # outcomes say nothing of the spread
         for name in ("p_value", "smoothed", "filtered"):
             states[name].loc[{"part": "spread"}] = np.nan
-    table = _drift_table(curves.thin(_DRAWS), states, days, seed, progress)
+    table = _drift_table(curves.thin(_PIT_DRAWS), states, days, seed, progress)
     failed = table[table["verdict"] == FAIL].groupby("where")["what"].agg(", ".join)
     alarms = ", ".join(f"{day} ({what})" for day, what in failed.items())
     steps = ", ".join(
@@ -223,7 +223,7 @@ def _drift_table(
             ends = value - width, value + width
             rows.append(Finding(part, str(day), day_stats.n_items, value, *ends, p))
         if day_stats.has_joint and not curves.mean_only:
-            moved = _moved(curves, states.isel(day=t))
+            moved = _moved_curves(curves, states.isel(day=t))
             rng = np.random.default_rng([seed, t])
             posterior = posterior_under(moved)
             items = observe(moved, day_stats)
@@ -253,7 +253,7 @@ class _Scale(NamedTuple):
         )
 
 
-def _scale(curves: Curves, rows: CurveRows) -> _Scale:
+def _scale_of_walk(curves: Curves, rows: CurveRows) -> _Scale:
     position = curves.position("mean", rows.score)
     unit = curves.family.unit(rows.dispersion)
     centre = np.average(position, weights=rows.n)
@@ -277,16 +277,16 @@ def _site(curves: Curves, rows: CurveRows, scale: _Scale) -> tuple[Floats, Float
 
     mode = optimize.minimize(loss, np.zeros(3), jac=True, method="BFGS").x
     ahead, behind = (
-        np.array([loss(mode + step)[1] for step in sign * _STEP * np.eye(3)])
+        np.array([loss(mode + step)[1] for step in sign * _GRADIENT_STEP * np.eye(3)])
         for sign in (1, -1)
     )
-    bend = (ahead - behind) / (2 * _STEP) - np.eye(3)
+    bend = (ahead - behind) / (2 * _GRADIENT_STEP) - np.eye(3)
     values, vectors = np.linalg.eigh((bend + bend.T) / 2)
     precision = (vectors * np.maximum(values, 0.0)) @ vectors.T
     return precision, precision @ mode + mode - loss(mode)[1]
 
 
-def _moved(curves: Curves, state: xr.Dataset) -> Curves:
+def _moved_curves(curves: Curves, state: xr.Dataset) -> Curves:
     """Curves that depart by a day's filtered departure, drawn for every draw."""
     posterior = curves.posterior
     scale = _Scale(**state.attrs)

@@ -28,24 +28,24 @@ from .observations import Observations
 from .pit import NUMBER, is_cut, level_codes
 
 # differences of ECDFs that matter to few uses, of that many items
-_SMALL = 0.01
-_MANY = 100_000
+_SMALL_DISTANCE = 0.01
+_MANY_ITEMS = 100_000
 # factor of the bands' width from which clusters are named
 _MATTERS = 1.1
 # parts of the scores and of the sizes, each with its own shifts
-_PARTS = 20
+_SHIFTED_PARTS = 20
 # share of the larger gain from which the simpler remedy is preferred
-_NEARLY = 0.8
-_FEWEST = 5  # items of a level, on average
-_MOST_GROUPS = 50  # levels; items of more levels count as clustered
+_SIMPLER_SHARE = 0.8
+_FEWEST_PER_LEVEL = 5  # items of a level, on average
+_MOST_LEVELS = 50  # levels; items of more levels count as clustered
 _SUMMARIZED = "on soc.summarize(items, joint=True)"
 
-_ROWS = 20_000  # most rows examined, a random subset
-_SIZES = 0.02 * 1.5 ** np.arange(
+_MOST_ROWS = 20_000  # most rows examined, a random subset
+_SHIFT_SIZES = 0.02 * 1.5 ** np.arange(
     14
 )  # sizes of shifts, in sds of theta and of the second curve
 # draws of a fit on a grid, where average curves do not give the density
-_DRAWS = 8
+_GRID_DRAWS = 8
 # places of components, in sds of theta
 _PLACES = (-2.0, -1.0, 0.0, 1.0, 2.0)
 _SPREADS = (
@@ -56,7 +56,7 @@ _SPREADS = (
     1.0,
 )  # logarithms of their variances over that of theta
 _RISES = (0.0, 0.3)  # rises of theta that is not 0, in sds
-_FARTHEST = 50.0  # largest excess of a log density over that of the fit
+_LARGEST_EXCESS = 50.0  # largest excess of a log density over that of the fit
 _SURE = 3.0  # sds of a gain by chance, which gains have to exceed
 
 _SENTENCES = {
@@ -118,8 +118,8 @@ def advise(
         "number": failed == {NUMBER},
         "small": failed
         and not explained
-        and n_items > _MANY
-        and numbers["largest"] < _SMALL,
+        and n_items > _MANY_ITEMS
+        and numbers["largest"] < _SMALL_DISTANCE,
         "nothing": not off and not gaining,
         "few draws": "ess_fraction" in off,
         "sway": "leave-one-out" in off,
@@ -155,7 +155,7 @@ def _of_model(gains: "Gains") -> Iterator[Remedy]:
     mixture = 0.0 if prior.mixture else gains.mixture()
     # values may be zero effects too, which outcomes cannot tell from small ones
     zero = 0.0 if prior.zero or outcome.theta is LINEAR else gains.zero()
-    if zero > _NEARLY * mixture:
+    if zero > _SIMPLER_SHARE * mixture:
         zeros = replace(prior, zero=True)
         words = (
             f"Theta of some items may be exactly 0: fit {code_of(zeros)} {_SUMMARIZED}."
@@ -178,14 +178,14 @@ def _of_model(gains: "Gains") -> Iterator[Remedy]:
             "input."
         )
     words = f"Theta depends on {word} beyond what the score says{words}"
-    gain = gains.by(equal_parts(columns[outcome.size], _PARTS, n))
+    gain = gains.by(equal_parts(columns[outcome.size], _SHIFTED_PARTS, n))
     yield Remedy("size", words, outcome.size, prior=sized, nats=gain)
     supple = replace(prior, mean=_more(prior.mean), variance=_more(prior.variance))
     words = (
         "The curves are too stiff: use more bins in soc.summarize and more knots, "
         f"{code_of(supple)}."
     )
-    gain = gains.by(equal_parts(columns["score"], _PARTS, n))
+    gain = gains.by(equal_parts(columns["score"], _SHIFTED_PARTS, n))
     yield Remedy("knots", words, "score", prior=supple, nats=gain)
     atom = gains.posterior.curves.atom(columns["score"])
     if atom.any():
@@ -209,14 +209,14 @@ def _of_columns(gains: "Gains") -> Iterator[Remedy]:
                 f"{column!r} says something about theta that the score does not: give the score "
                 "model this column, or fit its ranges separately."
             )
-        elif number * _FEWEST > len(values):
+        elif number * _FEWEST_PER_LEVEL > len(values):
             continue  # names of items
         elif column in groups and curves.groups:
             words = f"Groups of {column!r} are off although each has its curves: fit each alone."
         elif column in groups:
             tried = {"prior": replace(curves.prior, groups=True)}
             words = f"Levels of {column!r} differ: fit {code_of(tried['prior'])}."
-        elif number <= _MOST_GROUPS:
+        elif number <= _MOST_LEVELS:
             words = (
                 f"Levels of {column!r} differ at equal score: give the items group={grouping!r}, "
                 "or give the score model this column."
@@ -250,7 +250,7 @@ class Gains:
     def __init__(
         self, posterior: Posterior, items: Observations, rng: Generator
     ) -> None:
-        _, self.items = items.sample(_ROWS, rng)
+        _, self.items = items.sample(_MOST_ROWS, rng)
         self._scale = float(items.n.sum() / self.items.n.sum())
         self.posterior = posterior
         outcome = self.posterior.outcome
@@ -275,7 +275,7 @@ class Gains:
         """Log density under the fit; on a grid it has no closed form in the curves."""
         if not self.posterior.prior.gridded:
             return self._densities([0.0])[0]
-        draws = self.posterior.curves.even_draws(_DRAWS)
+        draws = self.posterior.curves.even_draws(_GRID_DRAWS)
         return np.asarray(
             self.posterior.log_density(self.items.columns, draws).mean(axis=0)
         )
@@ -283,7 +283,7 @@ class Gains:
     @cached_property
     def _shifted(self) -> list[Floats]:
         """Log densities at shifts of one curve over those without: the least ones come first."""
-        shifts = np.outer(_SIZES, [1.0, -1.0]).ravel()
+        shifts = np.outer(_SHIFT_SIZES, [1.0, -1.0]).ravel()
         base = self._densities([0.0])
         spread = np.concatenate([self._densities([0.0], shift) for shift in shifts])
         return [self._densities(shifts) - base, spread - base]
@@ -324,8 +324,8 @@ class Gains:
         items = np.maximum(np.bincount(code, n), 1)
         for shifted in self._shifted:
             by_level = np.stack([np.bincount(code, n * gain) for gain in shifted])
-            slope = (shifted[0] - shifted[1]) / (2 * _SIZES[0])
-            bend = -float(n @ (shifted[0] + shifted[1])) / _SIZES[0] ** 2
+            slope = (shifted[0] - shifted[1]) / (2 * _SHIFT_SIZES[0])
+            bend = -float(n @ (shifted[0] + shifted[1])) / _SHIFT_SIZES[0] ** 2
             # under a wrong shape scores vary by more than their curvature says
             square = float(
                 n @ slope**2 - np.bincount(code, n * slope) ** 2 @ (1 / items)
@@ -335,7 +335,7 @@ class Gains:
         return total
 
     def _mixed(self, components: Floats) -> float:
-        ratio = np.minimum(components - self._base, _FARTHEST)
+        ratio = np.minimum(components - self._base, _LARGEST_EXCESS)
         weight = mixture_weights(ratio, self.items.n)
         return float(self.items.n @ np.log(np.maximum(weight @ np.exp(ratio), 1e-300)))
 

@@ -347,7 +347,7 @@ def cross_validate(
     ['items', 'elpd', 'per_item', 'converged', 'trust']
     """
     stats = STATISTICS(stats, "stats")
-    from ..inference.fitting import fit  # which loads PyMC
+    from ..inference.fitting import fit_prior  # which loads PyMC
 
     if stats.folds < 2:
         raise StatisticsError(
@@ -361,7 +361,9 @@ def cross_validate(
     table = {}
     for fold in range(stats.folds):
         if n := (fold_statistics := stats.of_fold(fold)).n_items:
-            others = fit(stats.without_fold(fold), prior, method, progress=progress)
+            others = fit_prior(
+                stats.without_fold(fold), prior, method, progress=progress
+            )
             rows = curve_rows(others.curves, fold_statistics)
             elpd = float(
                 rows.sums.values(rows.location[None], rows.dispersion[None]).sum()

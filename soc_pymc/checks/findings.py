@@ -25,7 +25,7 @@ OK, WARN, FAIL = VERDICTS = "ok", "warn", "fail"
 # p-values: after correction for many tests, and each by itself
 FAILS = 0.01
 WARNS = 0.05
-_SMALLEST = 1e-12  # p-value that is written
+_SMALLEST_P = 1e-12  # p-value that is written
 
 
 class Finding(NamedTuple):
@@ -204,8 +204,8 @@ def worst_first(table: pd.DataFrame) -> pd.DataFrame:
 
 def p_value(value: float) -> str:
     """Format a p-value with enough digits to show on which side of a verdict's bound it lies."""
-    if value < _SMALLEST:
-        return f"< {_SMALLEST:.0e}"
+    if value < _SMALLEST_P:
+        return f"< {_SMALLEST_P:.0e}"
     digits = 1
     while any(
         (float(f"{value:.{digits}g}") < p) != (value < p) for p in (FAILS, WARNS)

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.random import Generator
 
 from .._lib.arguments import A
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import ItemsError
 from .._model.rows import CLASS
 from ..data.items import ANY_ITEMS, Items
@@ -23,7 +23,7 @@ from ..data.statistics import Statistics, refuse_weights
 from ..data.summaries import Options, totals_of
 from ..families.rows import RowSums
 from ..fits.curves import Curves
-from ..posterior.item_columns import Columns, check_statistics, read_items, select
+from ..posterior.item_columns import check_statistics, read_items, select
 from ..posterior.scores import bin_scores_of, warn_of_extrapolated_bins
 
 ITEMS_OR_STATISTICS = A(

@@ -19,13 +19,13 @@ import pandas as pd
 import xarray as xr
 from numpy.random import Generator
 
-from .._lib.arrays import Bools, Floats, Ints, equal_parts
+from .._lib.arrays import Bools, Columns, Floats, Ints, equal_parts
 from .._lib.laws import uniform_distance, uniform_p_value
 from .._lib.reprs import digits, number
 from ..families.outcome import Outcome
 from ..fits.curves import Curves
 from ..posterior.averages import cdf_interval
-from ..posterior.item_columns import Columns, in_chunks, select
+from ..posterior.item_columns import in_chunks, select
 from ..posterior.predictive import Posterior
 from .findings import ALL, FAIL, FAILS, OK, WARN, WARNS, Finding, Remedy
 from .observations import Observations
@@ -39,7 +39,7 @@ LEVELS = (
     20
 )
 # exposure from which a count says much about its item's theta
-_LARGE = 50
+_LARGE_EXPOSURE = 50
 _FEWEST_SLICES = 5  # whose number with p < 0.05 is judged
 GRID = np.linspace(0.0, 1.0, 200)  # where ECDFs are taken
 # how much further a bridge strays between the points of the grid (Siegmund 1979; Broadie,
@@ -50,7 +50,7 @@ _BINS = 20  # bins of the score for histograms
 _CHUNK = 20_000
 # rows of more items are divided among the grid by one multinomial draw
 _EACH = 32
-_DRAWS = 100  # draws of the curves to compute shifts
+_SHIFT_DRAWS = 100  # draws of the curves to compute shifts
 # items that shifts are averaged over, and least number of a slice: accurate to about 7%
 _POOL = 1000
 _ITEMS = 150
@@ -59,10 +59,10 @@ _PATHS = 2000
 _AT_ONCE = 250
 _COARSE = 4  # replicates are taken at every fourth point of the grid
 # share of the shifts' variance in directions that are left out
-_FAINT = 1e-3
-_TINY = 1e-300  # smallest p-value before its logarithm is taken
+_FAINT_DIRECTION = 1e-3
+_LEAST_P = 1e-300  # smallest p-value before its logarithm is taken
 # share of replicates to which the tail beyond them is fitted
-_TAIL = 0.05
+_TAIL_SHARE = 0.05
 
 _MISSING = "missing"  # the level of items without one, in words
 
@@ -145,7 +145,7 @@ def _heading(column: str, roles: Mapping[str, str]) -> str:
 
 
 def large_sizes(
-    outcome: Outcome, size: Floats, column: str, least: float = _LARGE
+    outcome: Outcome, size: Floats, column: str, least: float = _LARGE_EXPOSURE
 ) -> dict[Slice, Bools]:
     """Mask the items whose outcomes say much about their theta, where sizes are amounts."""
     large = Slice(outcome.words.size, column, ">=", least)
@@ -220,7 +220,9 @@ def slice_pits(ends: Floats, n: Ints, masks: Masks, rng: Generator) -> xr.Datase
         rows = slice(start, start + _CHUNK)
         share = pit_upto_grid(*ends[:, rows])
         sums += (members[:, rows] * n[rows]) @ share
-        counts += members[:, rows] @ _counts(ends[:, rows], share, n[rows], rng)
+        counts += members[:, rows] @ _interval_counts(
+            ends[:, rows], share, n[rows], rng
+        )
     items = members @ n
     randomised = np.insert(np.cumsum(counts, axis=1).T / items, 0, 0.0, axis=0).T - GRID
     distance = np.minimum(
@@ -243,7 +245,7 @@ def with_p_values(pits: xr.Dataset) -> xr.Dataset:
     return pits.assign(p_value=("slice", kstwo.sf(*values)))
 
 
-def _counts(ends: Floats, share: Floats, n: Ints, rng: Generator) -> Floats:
+def _interval_counts(ends: Floats, share: Floats, n: Ints, rng: Generator) -> Floats:
     """Return how many items of each row have their randomised PIT in each step of the grid."""
     (below, upto), many = ends, n > _EACH
     shares = np.diff(share[many], axis=1)
@@ -313,7 +315,7 @@ def curve_shifts(
     posterior: Posterior, items: Observations, members: Bools, rng: Generator
 ) -> Floats:
     """Return shifts of the ECDF of every slice's PIT at `GRID` by draw, (draws, slices, points)."""
-    draws = posterior.curves.even_draws(_DRAWS)
+    draws = posterior.curves.even_draws(_SHIFT_DRAWS)
     n = items.n
     row = rng.choice(len(n), min(_POOL, int(n.sum())), p=n / n.sum())
     rows = [row]
@@ -345,7 +347,7 @@ def replicated_distances(shift: Floats, shared: Floats, rng: Generator) -> Float
     root = vectors * np.sqrt(np.maximum(values, 0.0)) / np.sqrt(n)[:, None]
     flat = shift[..., ::_COARSE].reshape(len(shift), -1) / np.sqrt(len(shift))
     size, directions = np.linalg.eigh(flat @ flat.T)
-    counts = np.cumsum(size) > _FAINT * size.sum()
+    counts = np.cumsum(size) > _FAINT_DIRECTION * size.sum()
     ways = (directions[:, counts].T @ flat).astype(np.float32)
     shape = (len(n), _AT_ONCE, len(step))
     distances = []
@@ -376,11 +378,11 @@ def distance_p_value(distance: float, n: int, replicated: Floats) -> float:
 
 def _exceedance(values: Floats, bound: float) -> float:
     """Share of `values` of at least a bound; in the far tail, from a fitted tail."""
-    cut = np.quantile(values, 1.0 - _TAIL)
+    cut = np.quantile(values, 1.0 - _TAIL_SHARE)
     if bound <= cut:
         return float(np.mean(values >= bound))
     rate = np.mean(values[values > cut]) - cut
-    return float(_TAIL * np.exp(-(bound - cut) / rate))
+    return float(_TAIL_SHARE * np.exp(-(bound - cut) / rate))
 
 
 def pit_findings(pits: xr.Dataset, what: str = "PIT") -> list[Finding]:
@@ -406,7 +408,7 @@ def _together(
     rows = []
     for (quantity, _, relation), places in quantities.items():
         if (n := len(places)) > 1:
-            observed = -np.log(np.maximum(p[places], _TINY)).sum()
+            observed = -np.log(np.maximum(p[places], _LEAST_P)).sum()
             chance = _exceedance(-np.log(p_replicated[:, places]).sum(axis=1), observed)
             where = (
                 f"{quantity} = any of {n}"

@@ -1,22 +1,21 @@
 """Grids of scores, edges of bins of equal weight, and scores that many items share."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Bools, Columns, Floats, Ints
 from ..families.scales import LINEAR, MIDDLE, SCALES, SCORE_WEIGHT
 from .formulas import FLOOR, score_cell
 
-Columns = Mapping[str, NDArray[Any]]
+# tables of keys and sums by name ("joint" may be missing), labels of groups, number of items
 Sums = tuple[dict[str, Any], list[str], int]
-"""Tables of keys and sums by name ("joint" may be missing), labels of groups, number of items."""
 
+# functions that combine columns that are not sums
 EXTREMES: Mapping[str, np.ufunc] = {"score_min": np.fmin, "score_max": np.fmax}
-"""Functions that combine columns that are not sums."""
 _WAITING = 1 << 20  # rows that are added up at once
 # steps are wider than the error of any engine's logarithm
 _MOST_STEPS = 36
@@ -53,7 +52,7 @@ def added(
     return rows
 
 
-class Grid(NamedTuple):
+class ScoreGrid(NamedTuple):
     """Grid of scores of any sign, in equal steps within octaves; cells increase with the score."""
 
     floor: int  # scores smaller in size than 2^floor are in cell 0
@@ -74,20 +73,20 @@ class Grid(NamedTuple):
         return np.asarray(np.where(c > 0, size, -size), dtype=float)
 
 
-FIRST_GRID = Grid(FLOOR, steps=14)
-"""First grid, for scores of any range: cells of 1/16384 octave."""
+# first grid, for scores of any range: cells of 1/16384 octave
+FIRST_GRID = ScoreGrid(FLOOR, steps=14)
 
 
+# columns of scores on a grid: occupied cells, their items, and sums of whole outcomes or items
 CELL_SUMS = "cell", "n", "amount", "score_min", "score_max"
-"""Columns of scores on a grid: occupied cells, their items, and sums of whole outcomes or items."""
 
 
-def _choose_grid(low: float, high: float, least: float, most: int) -> Grid:
+def _choose_grid(low: float, high: float, least: float, most: int) -> ScoreGrid:
     """Finest grid with about `most` cells from `low` to `high`; 0 is below the size `least`."""
     floor = math.frexp(max(least, 5e-324))[1] - 1
-    grid = Grid(floor, 0)
+    grid = ScoreGrid(floor, 0)
     for steps in range(1, _MOST_STEPS + 1):
-        finer = Grid(floor, steps)
+        finer = ScoreGrid(floor, steps)
         if np.ptp(finer.cell([low, high])) >= most:
             break
         grid = finer
@@ -95,8 +94,8 @@ def _choose_grid(low: float, high: float, least: float, most: int) -> Grid:
 
 
 def finer_grid(
-    grid: Grid, cell: Ints, weight: Floats, bins: int, coarse: float
-) -> Grid | None:
+    grid: ScoreGrid, cell: Ints, weight: Floats, bins: int, coarse: float
+) -> ScoreGrid | None:
     """A grid relative to the range of most scores; None if the first is fine enough."""
     share = weight.sum() / bins
     if weight.max() <= coarse * share:
@@ -111,7 +110,7 @@ def finer_grid(
 
 
 def choose_edges(
-    grid: Grid, cell: Ints, weight: Floats, bins: int, halve_ends: bool = False
+    grid: ScoreGrid, cell: Ints, weight: Floats, bins: int, halve_ends: bool = False
 ) -> Floats:
     """Interior edges of at most `bins` bins of nearly equal weight; cells are never split."""
     capped = np.minimum(weight, _heaviest(weight, bins))
@@ -167,7 +166,9 @@ def stand_out(items: Ints, single: Bools) -> Bools:
     return atoms
 
 
-def atom_edges(edges: Floats, atoms: Sequence[float], grid: Grid, cell: Ints) -> Floats:
+def atom_edges(
+    edges: Floats, atoms: Sequence[float], grid: ScoreGrid, cell: Ints
+) -> Floats:
     """Edges with two more for each atom, so that its bin holds its score alone."""
     if not len(atoms):
         return edges
@@ -182,7 +183,7 @@ def atom_edges(edges: Floats, atoms: Sequence[float], grid: Grid, cell: Ints) ->
 class Lookup(NamedTuple):
     """Bins by grid cell: ``below`` of its cell, plus how many of the next `most` edges are <= t."""
 
-    grid: Grid
+    grid: ScoreGrid
     # the outermost edges; scores are clipped to them
     ends: tuple[float, float]
     lowest: int  # number of the first cell
@@ -195,7 +196,7 @@ def make_lookup(edges: Floats) -> Lookup:
     """Coarsest lookup with at most two edges in a cell, or more if edges are very close."""
     if not len(edges):
         below = np.zeros(1, dtype=np.int64)
-        return Lookup(Grid(0, 0), (1.0, 1.0), 1, below, most=0, edges=edges)
+        return Lookup(ScoreGrid(0, 0), (1.0, 1.0), 1, below, most=0, edges=edges)
     low = float(edges[0])
     high = float(edges[-1])
     least = float(
@@ -240,6 +241,16 @@ class Pile:
             }
             self._parts = [added(rows, self._keys, self._names)]
         return dict(*self._parts)
+
+
+def added_parts(
+    parts: Iterable[Columns], keys: Sequence[str], names: Sequence[str]
+) -> Columns:
+    """Rows of parts added up by key; nothing if there are none."""
+    pile = Pile(keys, names)
+    for rows in parts:
+        pile.add(rows)
+    return pile.total()
 
 
 def sums_of(tables: dict[str, Any], labels: Sequence[str], n: int) -> Sums:

@@ -41,12 +41,12 @@ _FACTOR = 1327217885
 _MIX = 1_073_741_789
 # scores and sizes that differ by less than 2^-20 share a fold
 _FINE = 20
+# numbers below 2 to this power are 0 for folds and for the first grid of scores
 FLOOR = -1022
-"""Numbers below 2 to this power are 0 for folds and for the first grid of scores."""
 
 
+# a number, an array, or a column of an engine
 Operand = Any
-"""A number, an array, or a column of an engine."""
 
 
 class Functions(NamedTuple):
@@ -62,9 +62,8 @@ class Functions(NamedTuple):
     exact: Callable[..., Any]  # a number that no engine rounds
     modulo: Callable[..., Any]  # never negative
     power_of_two: Callable[..., Any]
-    log_linear: Callable[
-        ..., Any
-    ]  # 2^steps times the octave of a size > 0, plus the step in it
+    # 2^steps times the octave of a size > 0, plus the step in it
+    log_linear: Callable[..., Any]
 
 
 def first_bits(size: Operand, steps: Operand, where: Operand, bits: Operand) -> Operand:
@@ -80,6 +79,7 @@ def _reals(number: Operand) -> Operand:
     return np.asarray(number, dtype=np.float64)
 
 
+# functions of NumPy
 ARRAYS = Functions(
     where=np.where, low=np.minimum, high=np.maximum, log=np.log, floor=np.floor,
     whole=lambda number: np.asarray(number).astype(np.int64), real=_reals, exact=float,
@@ -87,7 +87,6 @@ ARRAYS = Functions(
     log_linear=lambda size, steps: first_bits(
         size, steps, np.where, lambda number: _reals(number).view(np.int64)),
 )  # fmt: skip
-"""Functions of NumPy."""
 
 
 def score_cell(

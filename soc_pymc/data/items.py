@@ -21,8 +21,8 @@ _LEAP = r"(\d\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-
 _SHORT = r"02-(0[1-9]|1\d|2[0-8])"
 _LONG = r"(0[13578]|1[02])-(0[1-9]|[12]\d|3[01])"
 _MONTH = r"(0[469]|11)-(0[1-9]|[12]\d|30)"
+# pattern of a calendar day YYYY-MM-DD, as engines read it
 DAY = rf"^(\d{{4}}-({_SHORT}|{_MONTH}|{_LONG})|{_LEAP})$"
-"""Pattern of a calendar day YYYY-MM-DD, as engines read it."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -9,21 +9,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._lib.arrays import Floats, Ints, compiled
+from .._lib.arrays import Columns, Floats, Ints, compiled
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import phase
 from .._lib.threads import ordered_map
 from ..families.outcome import Outcome, sum_of
 from .binning import (
     CELL_SUMS,
-    Columns,
-    Grid,
     Lookup,
     Pile,
+    ScoreGrid,
     Sums,
+    added_parts,
     make_lookup,
     sums_of,
 )
+from .engines import check_total, check_types, scan
 from .formulas import (
     ARRAYS,
     Folds,
@@ -38,7 +39,6 @@ from .formulas import (
 from .items import Items, is_day
 from .roles import CROSS, FOLDS, MARK, columns_of
 from .sources import batches, count_of, kind_of, opened, readable
-from .validation import check_total, check_types, scan
 
 _BLOCK = 1_000_000  # items of a block
 _ROWS = 1 << 10  # initial rows of a table
@@ -87,7 +87,7 @@ class Local:
         return self._piled(("cell",), names, roles, count)
 
     def weights(
-        self, grid: Grid, weight: str | None, size_limit: float | None
+        self, grid: ScoreGrid, weight: str | None, size_limit: float | None
     ) -> Columns:
         """Items, their weight and range of scores by cell; only needed columns are read."""
         outcome = self.items.outcome
@@ -127,7 +127,7 @@ class Local:
             with readable(self.items.source):
                 self._n = count_of(self.table)
         part = Pile(outcome.tables["part"].keys, outcome.sums("part"))
-        cells = _Cells(outcome, numbering, most_joint)
+        cells = _CellSums(outcome, numbering, most_joint)
 
         def prepare(block: Columns) -> tuple[float, Ints, Floats]:
             columns = tuple(block[role] for role in outcome.bounds)
@@ -151,7 +151,7 @@ class Local:
         return sums_of(tables, list(self._codes) or [""], n)
 
     def repeated_scores(
-        self, grid: Grid, cells: Ints, least: int, ends: Sequence[float]
+        self, grid: ScoreGrid, cells: Ints, least: int, ends: Sequence[float]
     ) -> Columns:
         """Scores in some cells that `least` items share, or that are `ends`, with their items."""
 
@@ -179,12 +179,10 @@ class Local:
         count: Callable[[Columns], Columns],
     ) -> Columns:
         """Sums of a pass over some columns, by key."""
-        pile = Pile(keys, names)
-        for rows in self._mapped("choosing bins", roles, count):
-            pile.add(rows)
-        if not len(pile):
+        sums = added_parts(self._mapped("choosing bins", roles, count), keys, names)
+        if not sums:
             self._refuse()
-        return pile.total()
+        return sums
 
     def _parts(self, block: Columns) -> Ints:
         """Code of each item's group times the number of folds, plus its fold."""
@@ -265,7 +263,7 @@ class _Numbering(NamedTuple):
         return number // (self.folds * self.bins) * self.bins + number % self.bins
 
 
-class _Cells:
+class _CellSums:
     """Sums by cell of each table, without joint cells if there are too many."""
 
     def __init__(

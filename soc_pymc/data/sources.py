@@ -1,8 +1,8 @@
 """Open sources of items (tables in memory, files, Ibis tables) and read them in order.
 
 An Ibis table stays on its backend; a private in-memory DuckDB reads all others. Their rows need no
-Ibis (`Rows`), which takes longer to import than reading some thousand items; formulas of columns do
-(`open_table`).
+Ibis (`LocalTable`), which takes longer to import than reading some thousand items; formulas of
+columns do (`open_table`).
 """
 
 import difflib
@@ -23,8 +23,8 @@ from .._lib.threads import threads
 if TYPE_CHECKING:
     import pyarrow as pa
 
+# a table in memory, files, or an Ibis table
 Source = Any
-"""A table in memory, files, or an Ibis table."""
 _KINDS = {
     "pandas.DataFrame": "pandas",
     "polars.DataFrame": "polars",
@@ -36,11 +36,8 @@ _WORDS = ("str", "large_str", "varchar", "object", "cat", "dict", "enum", "bool"
 _MOST_HELD = 1 << 24
 _AT_ONCE = 1_000_000  # rows of a batch
 _MOST_NAMES = 20  # in an error
-_IN_PROCESS = (
-    "duckdb",
-    "polars",
-    "datafusion",
-)  # engines of Ibis that run in this process
+# engines of Ibis that run in this process
+_IN_PROCESS = ("duckdb", "polars", "datafusion")
 _NOT_ENGINES = {"soc_pymc", "numpy", "numba", *sys.stdlib_module_names}
 
 
@@ -154,7 +151,7 @@ def _database(process: int, number_of_threads: int) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class LocalTable:
     """Columns of files or of a table in memory, in the order of their rows."""
 
     schema: "pa.Schema"
@@ -167,13 +164,13 @@ class Rows:
         """Names of the columns."""
         return list(self.schema.names)
 
-    def select(self, *columns: str) -> "Rows":
+    def select(self, *columns: str) -> "LocalTable":
         """Some of the columns."""
         import pyarrow as pa
 
         schema = pa.schema([self.schema.field(name) for name in columns])
         held = None if self.held is None else self.held.select(columns)
-        return Rows(schema, held, self.paths)
+        return LocalTable(schema, held, self.paths)
 
     def to_pyarrow_batches(self, chunk_size: int) -> "Iterator[pa.RecordBatch]":
         """Record batches of at most `chunk_size` rows."""
@@ -211,7 +208,7 @@ def _arrow_reader(rows: Any, size: int) -> Any:
 
 def open_rows(
     source: Source, columns: Sequence[str] | None = None, hold: bool = True
-) -> Rows:
+) -> LocalTable:
     """Some columns of a source that is not an Ibis table, or all; small files are read at once.
 
     Without `hold` no file is read to its end before its rows are asked for.
@@ -219,12 +216,12 @@ def open_rows(
     with readable(source):
         if kind_of(source) != "files":
             table = _in_memory(source, columns)
-            return Rows(table.schema, table)
+            return LocalTable(table.schema, table)
         paths = paths_of(source)
         held = hold and sum(map(os.path.getsize, paths)) <= _MOST_HELD
         reader = _arrow_reader(_query("*", paths, "" if held else "LIMIT 0"), _AT_ONCE)
         names = chosen(reader.schema.names, columns)
-        rows = Rows(reader.schema, reader.read_all() if held else None, paths)
+        rows = LocalTable(reader.schema, reader.read_all() if held else None, paths)
         return rows.select(*names)
 
 
@@ -238,14 +235,14 @@ def opened(
 
 
 def schema_of(table: Any) -> "pa.Schema":
-    """Arrow's schema of an Ibis table, of an Arrow table or of `Rows`."""
+    """Arrow's schema of an Ibis table, of an Arrow table or of `LocalTable`."""
     schema = table.schema
     return schema().to_pyarrow() if callable(schema) else schema
 
 
 def count_of(table: Any) -> int:
-    """Number of rows of an Ibis table or of `Rows`."""
-    if not isinstance(table, Rows):
+    """Number of rows of an Ibis table or of `LocalTable`."""
+    if not isinstance(table, LocalTable):
         return int(table.count().to_pyarrow().as_py())
     if table.held is not None:
         return int(table.held.num_rows)
@@ -292,7 +289,7 @@ def batches(
     """Record batches of an Ibis table or of rows, in their order, of at most `size` rows."""
     with readable(source):
         selected = table.select(*chosen(table.columns, columns))
-        backend = None if isinstance(table, Rows) else table.get_backend()
+        backend = None if isinstance(table, LocalTable) else table.get_backend()
         if backend and backend.name == "duckdb":
             parts = _arrow_reader(backend._to_duckdb_relation(selected), size)
         else:
@@ -360,9 +357,8 @@ def readable(source: Source = None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(
-            error.__cause__, KeyboardInterrupt
-        ):  # DuckDB's "Query interrupted"
+        # DuckDB's "Query interrupted"
+        if isinstance(error.__cause__, KeyboardInterrupt):
             raise KeyboardInterrupt from error
         library = type(error).__module__.partition(".")[0]
         if library in _NOT_ENGINES and not isinstance(error, OSError):

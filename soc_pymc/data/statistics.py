@@ -12,14 +12,14 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arguments import BOOLEAN, A, shown
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import StatisticsError
 from .._lib.files import Saved, read_saved, save_netcdf
 from .._lib.reprs import html_table, lines, of_statistics
 from ..families import OUTCOMES
 from ..families.outcome import Outcome
 from ..families.scales import STEPS
-from .binning import EXTREMES, Columns, added, stand_out
+from .binning import EXTREMES, added, stand_out
 from .formulas import BLOCKS
 from .items import Grouping, day, days_in, groupings_of
 from .roles import CROSS, Roles

@@ -16,7 +16,7 @@ from .._lib.arguments import (
     numbers_of,
     switch,
 )
-from .._lib.arrays import Floats, middle_shares
+from .._lib.arrays import Columns, Floats, middle_shares
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
 from .._lib.progress import is_shown
 from .._lib.reprs import digits
@@ -24,13 +24,12 @@ from ..families import OUTCOMES
 from ..families.outcome import Outcome
 from ..families.scales import MOST_VALUE_CELL, SCORE_WEIGHT
 from . import binning
-from .engines import Grouped
+from .engines import Grouped, check_ids, scan
 from .formulas import BLOCKS, MOST_FOLDS, Folds
 from .items import Items, check_outcomes
 from .local import Local
 from .sources import is_remote, open_table
 from .statistics import Statistics, from_tables
-from .validation import check_ids, scan
 
 _log = logging.getLogger(__name__)
 # relative difference of scores that is taken for rounding, of single precision too
@@ -202,7 +201,7 @@ def totals_of(items: Items, options: Options) -> Statistics:
     limit = _size_limit(reader)
     cuts = options.edges
     if cuts is None:
-        cuts = _choose(reader, options, limit)
+        cuts = _edges_of_bins(reader, options, limit)
     most = options.most_joint(outcome)
     tables, labels, n = reader.tables(cuts, most, limit)
     if any(table["n"].sum() != n for table in tables.values() if table):
@@ -261,7 +260,9 @@ def _size_limit(reader: Grouped | Local) -> float | None:
     return items.outcome.size_limit(reader.sizes())
 
 
-def _choose(reader: Grouped | Local, options: Options, limit: float | None) -> Floats:
+def _edges_of_bins(
+    reader: Grouped | Local, options: Options, limit: float | None
+) -> Floats:
     """Edges of bins of equal weight, from one or two grouped passes over a fine grid."""
     if reader.items.score is None:
         return np.empty(0)
@@ -285,7 +286,7 @@ def _choose(reader: Grouped | Local, options: Options, limit: float | None) -> F
         # first, as it names all problems of the items
         scan(reader.items)
         raise ItemsError(refusal)
-    atoms = _atoms(reader, scores)
+    atoms = _shared_scores(reader, scores)
     values = list(atoms)
     number = int(
         _without_atoms(scores, grid, values, "n" if weight else "amount").sum()
@@ -316,8 +317,8 @@ def _choose(reader: Grouped | Local, options: Options, limit: float | None) -> F
 
 
 def _without_atoms(
-    scores: binning.Columns,
-    grid: binning.Grid,
+    scores: Columns,
+    grid: binning.ScoreGrid,
     atoms: list[float],
     name: str = "amount",
 ) -> Floats:
@@ -326,7 +327,7 @@ def _without_atoms(
     return np.where(in_atoms, 0.0, scores[name])
 
 
-def _atoms(reader: Grouped | Local, scores: binning.Columns) -> dict[float, int]:
+def _shared_scores(reader: Grouped | Local, scores: Columns) -> dict[float, int]:
     """Scores that are atoms, with their numbers of items."""
     grid = binning.FIRST_GRID
     ends = reader.items.outcome.ends
@@ -360,7 +361,7 @@ def _check_joint(tables: dict[str, Any], items: Items, most: int, must: bool) ->
 
 
 def _attrs(
-    items: Items, rule: Folds, folds: int | None, part: binning.Columns
+    items: Items, rule: Folds, folds: int | None, part: Columns
 ) -> dict[str, Any]:
     """Attributes of statistics."""
     folds_by = {

@@ -8,8 +8,8 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.optimize import elementwise
 
-from .._lib.arguments import Real, numbers_of
-from .._lib.arrays import Floats, Ints
+from .._lib.arguments import Real, per_item
+from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import FitError
 from .._lib.reprs import digits
 from ..data.items import Items, check_outcomes
@@ -17,13 +17,7 @@ from ..families.family import Family
 from ..families.rows import Pair
 from ..families.scales import LARGEST
 from ..fits.fit import Fit
-from ..posterior.item_columns import (
-    Columns,
-    ThetaMixture,
-    in_chunks,
-    read_items,
-    select,
-)
+from ..posterior.item_columns import ThetaMixture, in_chunks, read_items, select
 from ..posterior.predictive import Posterior, posterior_of
 
 # items whose posteriors are held at once by a thread, at most
@@ -77,19 +71,13 @@ class DecisionItems:
 
     def numbers(self, values: ArrayLike, name: str, least: float = -np.inf) -> Floats:
         """Return numbers > `least`, (n,), from one number for all items, or one for each."""
-        shape = (len(self),)
-        array = numbers_of(values, name, expected="a number or an array of numbers")
-        if array.shape not in ((), shape):
-            need = f"one number, or one number for each of {len(self):,} items"
-            raise FitError(f"{name} has the shape {array.shape}: give {need}")
+        array = per_item(values, name, len(self))
         # larger numbers leave none to compare with
         bad = ~((np.abs(array) <= LARGEST) & (array > least))
         if bad.any():
             bound = f"{'' if least == -np.inf else f' and > {least:g}'}, up to {LARGEST:g} in size"
-            raise FitError(
-                f"{name} must be finite{bound}, not {digits(array[bad].flat[0])}"
-            )
-        return np.array(np.broadcast_to(array, shape))
+            raise FitError(f"{name} must be finite{bound}, not {digits(array[bad][0])}")
+        return array
 
 
 def read_decision(

@@ -33,10 +33,8 @@ _BLOCK = 512  # items that share random numbers
 _MOST = 1024  # draws of a block of items that are made at once
 _HELD = 4_000_000  # draws of items that are ranked at once
 _SCREENING = 100  # draws that screen items
-_NEGLIGIBLE = (
-    # probability, as a share of k, of the items that screening leaves out
-    1e-3
-)
+# probability, as a share of k, of the items that screening leaves out
+_NEGLIGIBLE = 1e-3
 _TOTALS = 50  # totals at once
 _DRAWS = 20_000  # joint draws for totals of few items
 _FEW = 10  # items from which on the cumulants give the shape
@@ -309,29 +307,27 @@ def total(
     threshold = OrNone(Real())(threshold, "threshold")
     probs = probabilities(quantiles)
     outcome = items.outcome
-    if (
-        isinstance(weights, str)
-        and weights in ("exposure", outcome.size)
-        and outcome.sizes_add
-    ):
+    sizes = ("exposure", outcome.size) if outcome.sizes_add else ()
+    if isinstance(weights, str) and weights in sizes:
         weights = items.roles[outcome.size]
     columns = [column for column in (weights, by) if isinstance(column, str)]
     decision = read_decision(fit, items, progress, columns)
-    weight, (code, labels) = _weights(decision, weights), _labels(decision, by)
+    weight = _weights(decision, weights)
+    code, labels = _totals_of_items(decision, by)
     if mean:
-        weight = _normalised(weight, code, labels)
-    sizes = np.bincount(code, minlength=len(labels))
+        weight = _weights_of_means(weight, code, labels)
+    number = np.bincount(code, minlength=len(labels))
     order = np.argsort(code, kind="stable")
-    ends = np.append(0, np.cumsum(sizes))
+    ends = np.append(0, np.cumsum(number))
     blocks = []
-    for totals in parts("totals", len(sizes), _TOTALS, progress, "totals"):
+    for totals in parts("totals", len(number), _TOTALS, progress, "totals"):
         chosen = order[ends[totals.start] : ends[totals.stop]]
-        part = decision.subset(chosen), weight[chosen], sizes[totals]
+        part = decision.subset(chosen), weight[chosen], number[totals]
         blocks.append(_distributions(*part, probs, threshold))
     names = [quantile_name(p).removeprefix("theta_") for p in probs]
     names = ["mean", "sd", "sd_curves", *names, "probability_above"][: len(blocks[0])]
     table = pd.DataFrame(np.hstack(blocks).T, labels, names)
-    table.insert(0, "items", sizes)
+    table.insert(0, "items", number)
     return table
 
 
@@ -346,7 +342,7 @@ def _weights(decision: DecisionItems, weights: str | ArrayLike | None) -> Floats
     return decision.numbers(decision.labels[weights], f"weights={weights!r}")
 
 
-def _labels(
+def _totals_of_items(
     decision: DecisionItems, by: str | ArrayLike | None
 ) -> tuple[Ints, pd.Index]:
     """Return the number of each item's total, and the labels of the totals."""
@@ -368,7 +364,7 @@ def _labels(
     return code.astype(np.int64), pd.Index(labels, name=name)
 
 
-def _normalised(weight: Floats, code: Ints, labels: pd.Index) -> Floats:
+def _weights_of_means(weight: Floats, code: Ints, labels: pd.Index) -> Floats:
     """Return weights that add up to 1 in each total, as means need them."""
     if negative := int((weight < 0.0).sum()):
         counts = f"{negative:,} of {len(weight):,}"

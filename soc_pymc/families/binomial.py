@@ -17,16 +17,16 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Bools, Columns, Floats, Ints
 from .._lib.errors import ItemsError
 from ..prior_table import ARRAYS, BetaFormulas
 from .family import Family, Generators
 from .mixtures import (
     STEP,
     WIDTH,
+    ComponentGrid,
     CurveBounds,
     Frame,
-    Grid,
     Relative,
     between,
     reciprocal,
@@ -34,7 +34,7 @@ from .mixtures import (
 from .outcome import SCORES, Outcome, Table, Validity, Words, residual_squares
 from .poisson import COUNT_CELLS, EXPOSURE_CELLS, draw_log_gamma
 from .priors import Beta, BetaMixture
-from .rows import Columns, Pair, Ragged, RowSums, Tensor, columns, histogram, rising
+from .rows import Pair, Ragged, RowSums, Tensor, columns, histogram, rising
 from .scales import EXACT_COUNTS, LARGEST_COUNT, LOGIT, STEPS, Bounds, Cell
 from .special_functions import (
     beta_binomial_cdf,
@@ -45,13 +45,13 @@ from .special_functions import (
 
 _FORMULAS = BetaFormulas()
 # logits of draws beyond which tails are those of a power of the odds
-_FAR = 600.0
+_FAR_LOGIT = 600.0
 _NO_SPREAD = 1e15  # a + b beyond which theta does not vary
 # of a Beta with theta at 0 or 1, which can be drawn
 _LEAST_SIZE = 1e-100
-_LEAST_SHAPE = 1e-300
-_TAIL = 20.0  # extent of a grid of further successes, in Gamma tails
-_SUMS = {
+_NO_SHAPE = 1e-300
+_SUCCESS_TAIL = 20.0  # extent of a grid of further successes, in Gamma tails
+_TRIAL_SUMS = {
     "successes": ("n", "sum_y", "sum_y2", "sum_y3"),
     "failures": ("n", "sum_z", "sum_z2", "sum_z3"),
     "trials": ("n", "sum_N", "sum_N2", "sum_N3"),
@@ -59,7 +59,7 @@ _SUMS = {
 _TRIALS = "sum_N", "sum_N2", "sum_N3", "sum_y2", "sum_yN"
 _FAILURES = "sum_z", "sum_z2", "sum_z3"
 _SUCCESSES = "sum_y2", "sum_y3"
-_CELLS = (
+_TRIAL_CELLS = (
     EXPOSURE_CELLS._replace(name="trials_cell"),
     Cell("failures_cell", "rest", "count", 11, 0),
     COUNT_CELLS._replace(name="successes_cell"),
@@ -72,10 +72,10 @@ _LOG_SPREADS = (-230.0, 2.7)
 _TILTS = 20
 _MOST_TILT = 2.0
 _TILTED = 1e-12
-_FAINT = 1e-200  # weight that counts as 0
+_FAINT_WEIGHT = 1e-200  # weight that counts as 0
 # what rounding to the lattice below adds to the variance, in squared spreads: a 12th of a step's
 # square, twice where neither a nor b is far larger than the other
-_ROUNDED = 1.5 * STEP**2 / 12.0
+_STEP_CORRECTION = 1.5 * STEP**2 / 12.0
 
 
 # --- the outcome ---------------------------------------------------------------------------------
@@ -126,10 +126,10 @@ class BinomialOutcome(Outcome):
     )
     tables: ClassVar[Mapping[str, Table]] = {
         "part": Table.part("sum_N", *SCORES, *LOGIT.sums),
-        "trials": Table.margin(_CELLS[0], *_TRIALS),
-        "failures": Table.margin(_CELLS[1], *_FAILURES),
-        "successes": Table.margin(_CELLS[2], *_SUCCESSES),
-        "joint": Table.joint(*_CELLS, reals=(*_TRIALS, *_FAILURES, *_SUCCESSES)),
+        "trials": Table.margin(_TRIAL_CELLS[0], *_TRIALS),
+        "failures": Table.margin(_TRIAL_CELLS[1], *_FAILURES),
+        "successes": Table.margin(_TRIAL_CELLS[2], *_SUCCESSES),
+        "joint": Table.joint(*_TRIAL_CELLS, reals=(*_TRIALS, *_FAILURES, *_SUCCESSES)),
     }
 
     def describe(self, n: int, sums: Mapping[str, Any]) -> str:
@@ -195,7 +195,7 @@ def _softplus(xp: ModuleType, x: Tensor) -> Tensor:
     return 0.5 * (x + abs(x)) + xp.log1p(xp.exp(-abs(x)))
 
 
-def _shares(xp: ModuleType, location: Tensor) -> Pair:
+def _log_shares(xp: ModuleType, location: Tensor) -> Pair:
     """Mean of theta and its complement."""
     return xp.exp(-_softplus(xp, -location)), xp.exp(-_softplus(xp, location))
 
@@ -226,7 +226,7 @@ class BinomialRows(RowSums):
         xp: ModuleType, location: Tensor, dispersion: Tensor, spread: Tensor
     ) -> Pair:
         """Curves of theta over rows whose items' logits of the mean vary."""
-        mu, complement = _shares(xp, location)
+        mu, complement = _log_shares(xp, location)
         tilt = complement - mu
         within = xp.exp(dispersion)
         bent = tilt * tilt * within / (1.0 + mu * complement * within)
@@ -258,12 +258,12 @@ class BinomialRows(RowSums):
         beyond = excess * (EXACT_COUNTS + 0.5 * (excess - 1.0))
         pairs = pairs + (weight * beyond).sum(axis=-1)
         share = 2.0 * pairs / np.maximum(trials * (trials - 1.0), 1.0)
-        means = _shares(np, location)
+        means = _log_shares(np, location)
         size = np.exp(-dispersion) / (means[0] * means[1])
         size = np.fmax((size + 1.0) / share - 1.0, _LEAST_SIZE)
         varies = size < _NO_SPREAD
         shapes = (
-            np.where(varies, np.fmax(size * mean, _LEAST_SHAPE), 1.0) for mean in means
+            np.where(varies, np.fmax(size * mean, _NO_SHAPE), 1.0) for mean in means
         )
         theta = np.where(varies, rng.beta(*shapes), means[0])
         return rng.binomial(trials.astype(np.int64), theta).astype(float)
@@ -273,7 +273,7 @@ class BinomialRows(RowSums):
         """Build from tables of cells with a column ``row``: joint cells, or the three margins."""
         joint = cells.get("joint")
         successes, failures, trials = (
-            columns(joint or cells[name], names) for name, names in _SUMS.items()
+            columns(joint or cells[name], names) for name, names in _TRIAL_SUMS.items()
         )
         of_y, log_y = histogram(rows, successes)
         of_z, log_z = histogram(rows, failures)
@@ -328,7 +328,7 @@ class BinomialRows(RowSums):
         slope = n * v * extra * (m / (m + 1.0))
         of_dispersion = slope**2 / np.where(n > 1, n * v * (1.0 + extra) * later, 1.0)
         # derivative of the wider dispersion in the one of the row's centre
-        mu, complement = _shares(np, location)
+        mu, complement = _log_shares(np, location)
         bend = (complement - mu) / (1.0 + mu * complement * np.exp(dispersion))
         chain = np.exp(dispersion - averaged[1]) * (1.0 + self.spread * bend**2)
         rows = len(self.total)
@@ -399,7 +399,7 @@ class BinomialBeta(BetaFormulas, Family):
 
     def above_place(self, place: Floats, a: Floats, b: Floats) -> Floats:
         tail = beta_tail(special.expit(place), special.expit(-place), a, b)
-        is_far = np.broadcast_to(np.abs(place) >= _FAR, tail.shape)
+        is_far = np.broadcast_to(np.abs(place) >= _FAR_LOGIT, tail.shape)
         if is_far.any():  # odds below all numbers
             arrays = np.broadcast_arrays(place, a, b)
             logit, a, b = (values[is_far] for values in arrays)
@@ -428,7 +428,7 @@ class BinomialBeta(BetaFormulas, Family):
         total = a + b
         mean = size * (a / total)
         variance = mean * (b / total) * ((total + size) / (total + 1.0))
-        return mean, np.sqrt(variance), _TAIL * (1.0 + size / total)
+        return mean, np.sqrt(variance), _SUCCESS_TAIL * (1.0 + size / total)
 
     # --- components of mixtures
 
@@ -488,8 +488,8 @@ class BinomialBeta(BetaFormulas, Family):
         targets = np.stack([np.zeros(len(variance)), variance], axis=1)
         powers = np.stack([parts.mean, parts.mean**2 + parts.variance], axis=2)
         weight = beta_weights(frame, z, curves)
-        has_weight = weight > _FAINT
-        log = np.log(np.maximum(weight, _FAINT))
+        has_weight = weight > _FAINT_WEIGHT
+        log = np.log(np.maximum(weight, _FAINT_WEIGHT))
         tilt = np.zeros((len(log), 2))
         for _ in range(_TILTS):
             log_tilted = log + (powers @ tilt[..., None])[..., 0]
@@ -525,7 +525,7 @@ class BinomialBeta(BetaFormulas, Family):
         location: Floats,
         dispersion: Floats,
         path: Floats,
-        grid: Grid,
+        grid: ComponentGrid,
         slopes: bool,
     ) -> tuple[Floats, list[Floats]]:
         # logits in place of logarithms; Betas are exact where the curves are the pilot's
@@ -586,7 +586,9 @@ def beta_weights(frame: Frame, z: Floats, curves: Floats) -> Floats:
     location = np.clip(location, -_LOGITS, _LOGITS)
     a, b = _FORMULAS.parameters(location, dispersion, ARRAYS)
     step = (z[1] - z[0]) * frame.spread
-    component = betas_of_logit(frame.centre, (WIDTH**2 + _ROUNDED) * frame.spread**2)
+    component = betas_of_logit(
+        frame.centre, (WIDTH**2 + _STEP_CORRECTION) * frame.spread**2
+    )
     middle = special.psi(b) - special.psi(component[1])
     # the sum of both centres is that of the components
     upper = _on_lattice(a, component[0] - a, middle, step, len(z))

@@ -22,7 +22,7 @@ Generators = tuple[Generator, ...]
 
 _MOST_NUMBERS = 1 << 16  # in one array of members x items
 # probability that a difference from 1 does not show well
-_ROUNDED = 1e-6
+_ROUNDED_TAIL = 1e-6
 
 
 class Family(Formulas, Components):
@@ -155,7 +155,7 @@ class Family(Formulas, Components):
     def _law(self, a: Floats, b: Floats, t: Floats, xp: SimpleNamespace) -> Pair:
         """Distribution function and density at places t."""
         below = 1.0 - self.above_place(t, a, b)
-        faint = (below < _ROUNDED).all(axis=0)
+        faint = (below < _ROUNDED_TAIL).all(axis=0)
         if faint.any():  # their digits went with the difference from 1
             below = np.where(faint, self.cdf(self.natural(t), a, b), below)
         return below, self.law(a, b, t, xp)[1]

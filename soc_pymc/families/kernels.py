@@ -15,9 +15,9 @@ from .special_functions import ERROR, EVERY, MOST_TERMS, NEGLIGIBLE
 # smallest argument for series of polygamma functions
 _LEAST_POLYGAMMA = 10.0
 # Newton steps in log a and log b of a Beta: longest, last; and most of all kinds
-_LONGEST = 3.0
-_CLOSE = 1e-9
-_STEPS = 60
+_LONGEST_MOVE = 3.0
+_LAST_MOVE = 1e-9
+_MOST_MOVES = 60
 # of mixtures: residual allowed in both curves, smallest factor of a step, longest step of the tilt
 _RESIDUAL = 1e-8
 _LEAST_FACTOR = 1e-4
@@ -97,7 +97,7 @@ def _next_terms(state):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def added(y, low, at_y, n, a, b):  # type: ignore[no-untyped-def]
+def tail_sums(y, low, at_y, n, a, b):  # type: ignore[no-untyped-def]
     """Sums (n,) of probabilities of `special_functions`."""
     answer = np.empty_like(y)
     for i in range(len(y)):
@@ -148,7 +148,7 @@ def solve_betas(location, variance, a, b):  # type: ignore[no-untyped-def]
         odds = math.exp(location[i])
         p = (1.0 + odds) / variance[i] + 0.5 * odds / (1.0 + odds)
         q = (1.0 + 1.0 / odds) / variance[i] + 0.5 / (1.0 + odds)
-        for _ in range(_STEPS):
+        for _ in range(_MOST_MOVES):
             digamma_p, tri, bend = polygammas(p)
             digamma_q, its_tri, its_bend = polygammas(q)
             spread = tri + its_tri
@@ -160,17 +160,23 @@ def solve_betas(location, variance, a, b):  # type: ignore[no-untyped-def]
             ba = p * bend / spread
             bb = q * its_bend / spread
             scale = 1.0 / (aa * bb - ab * ba)
-            u = min(max((mean_gap * bb - ab * spread_gap) * scale, -_LONGEST), _LONGEST)
-            v = min(max((aa * spread_gap - mean_gap * ba) * scale, -_LONGEST), _LONGEST)
+            u = min(
+                max((mean_gap * bb - ab * spread_gap) * scale, -_LONGEST_MOVE),
+                _LONGEST_MOVE,
+            )
+            v = min(
+                max((aa * spread_gap - mean_gap * ba) * scale, -_LONGEST_MOVE),
+                _LONGEST_MOVE,
+            )
             p *= math.exp(u)
             q *= math.exp(v)
-            if abs(u) + abs(v) < _CLOSE:
+            if abs(u) + abs(v) < _LAST_MOVE:
                 break
         a[i] = p
         b[i] = q
 
 
-def curves_of(
+def curves_of_moments(
     mean: Floats, variance: Floats, middle: Floats, has_path: bool
 ) -> tuple[Any, ...]:
     """Both curves; the slope of the location in the mean, and of the dispersion in both moments."""
@@ -192,7 +198,7 @@ def curves_of(
     )
 
 
-_curves = _compiled(curves_of)
+_curves = _compiled(curves_of_moments)
 
 
 @numba.njit(
@@ -232,7 +238,7 @@ def _solve(fixed, target, parts, middle, has_path, limits, weight, solution):  #
     averages = np.empty(9)
     tried = np.array([solution[0], solution[1]])
     step = np.zeros(2)
-    for _ in range(_STEPS):
+    for _ in range(_MOST_MOVES):
         _tilted(fixed, parts, tried, limits[0], weight)
         _averages(weight, parts, averages)
         mean = averages[1]

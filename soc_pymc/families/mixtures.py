@@ -38,19 +38,19 @@ STEP = 0.35
 """Step between components: at 1.2 sd their equal mixture is flat to 1e-6."""
 LOWEST = -700.0
 """Logarithm of the smallest weight over the largest."""
-FLOOR = 1e-3
+WEIGHT_FLOOR = 1e-3
 """Share of the weights of Gammas and Betas that allows heavier tails."""
 # for which it pays to begin with a line through others
 _MANY_DRAWS = 20
 ROUGH = 1e-5
 """Residual in both curves that is accepted where rounding allows no less."""
 _SHORTEST = 0.02  # share of the line from the pilot's curves
-_AT_ONCE = 1 << 15  # weights solved for at once, which fit in the cache
+_WEIGHTS_AT_ONCE = 1 << 15  # weights solved for at once, which fit in the cache
 # share of the range over which a curve is bent to either bound
 _SOFT = 0.15
 # bounds of the location in spreads, and of the dispersion as a spread
-_FARTHEST = 4.0
-_WIDEST = 2.5
+_FARTHEST_LOCATION = 4.0
+_WIDEST_DISPERSION = 2.5
 _ROOM = (
     # least dispersion above a component's, so that several components have weight
     0.8
@@ -65,7 +65,7 @@ _FLOOR_POWER = 3.0
 # --- laws of theta, as log weights of the components ---------------------------------------------
 
 
-class Grid(NamedTuple):
+class ComponentGrid(NamedTuple):
     """Components of rows, (n, R, 1), and the pilot there, (n, 1, 1)."""
 
     # (4, n, R, 1): positions of the components, as logarithms of their means relative to the
@@ -97,10 +97,12 @@ def _floored(terms: tuple[Floats, ...], floor: Floats) -> tuple[Floats, ...]:
     log, *slopes = terms
     weight = log - log.max(axis=1, keepdims=True)
     np.exp(np.maximum(weight, LOWEST, out=weight), out=weight)
-    weight *= (1.0 - FLOOR) / weight.sum(axis=1, keepdims=True)
+    weight *= (1.0 - WEIGHT_FLOOR) / weight.sum(axis=1, keepdims=True)
     floored = weight + floor
     part = weight / floored
-    means = ((weight * x).sum(axis=1, keepdims=True) / (1.0 - FLOOR) for x in slopes)
+    means = (
+        (weight * x).sum(axis=1, keepdims=True) / (1.0 - WEIGHT_FLOOR) for x in slopes
+    )
     centred = (part * (x - mean) for x, mean in zip(slopes, means, strict=True))
     return np.log(floored), *centred
 
@@ -249,7 +251,7 @@ class Components(ABC):
         location: Floats,
         dispersion: Floats,
         path: Floats,
-        grid: Grid,
+        grid: ComponentGrid,
         slopes: bool,
     ) -> tuple[Floats, list[Floats]]:
         """Log weights (n, R, draws) of the family's law, and derivatives if `slopes`.
@@ -310,7 +312,9 @@ class Components(ABC):
             sd = np.exp(0.5 * curves[:, [1]])
             far = np.log1p(np.abs(parts.mean) / (1.0 + sd))
             log_shape = -0.5 * (z / _FLOOR_SD) ** 2 - _FLOOR_POWER * far
-            arrays[2] = FLOOR * special.softmax(log_shape, axis=1) if heavy else 0.0
+            arrays[2] = (
+                WEIGHT_FLOOR * special.softmax(log_shape, axis=1) if heavy else 0.0
+            )
         tilts = np.stack(np.broadcast_arrays(z, stretching(z, centre, corner)), axis=2)
         bounds = self._bounds(frame.location, curves[:, 1], parts)
         arrays[3] = self.log_pilot(frame, z, curves, parts, bounds)
@@ -322,21 +326,21 @@ class Components(ABC):
         self, location: Floats, dispersion: Floats, parts: Relative
     ) -> CurveBounds:
         """Bounds of both curves, around those of the pilot."""
-        from .kernels import curves_of
+        from .kernels import curves_of_moments
 
         middle = parts.middle
         nearest = np.abs(parts.mean).argmin(axis=1)[:, None]
         mean = np.take_along_axis(parts.mean, nearest, axis=1)[:, 0]
         least = np.take_along_axis(parts.variance, nearest, axis=1)[:, 0]
-        square = (_WIDEST * parts.reach) ** 2
+        square = (_WIDEST_DISPERSION * parts.reach) ** 2
         # no variance is above m (1 - m)
         largest = square / (1.0 + middle * (1.0 - middle) * square)
         with np.errstate(invalid="ignore", divide="ignore"):
-            low = curves_of(mean, least, middle, self.has_path)[1]
-            high = curves_of(mean, largest, middle, self.has_path)[1]
+            low = curves_of_moments(mean, least, middle, self.has_path)[1]
+            high = curves_of_moments(mean, largest, middle, self.has_path)[1]
         # no Beta with this mean has so large a variance: then that of one with the pilot's mean
         high = np.where(np.isfinite(high), high, np.log(square))
-        farthest = _FARTHEST * parts.reach
+        farthest = _FARTHEST_LOCATION * parts.reach
         curves = location, dispersion, parts.unit, middle
         return CurveBounds(*curves, farthest, low + _ROOM, high)
 
@@ -347,7 +351,7 @@ class WeightForms:
 
     family: Components
     bounds: CurveBounds
-    base: Floats  # (4, n, R): as in `Grid`
+    base: Floats  # (4, n, R): as in `ComponentGrid`
     tilts: Floats  # (n, R, 2): functions that shift and stretch
     # (R, P - 2): functions of the log weights, 0 for other predictors
     functions: Floats
@@ -455,7 +459,7 @@ def solved(
     Without `slopes` they have no derivatives.
     """
     tilt = _first_guesses(bounded, forms)
-    step = max(1, _AT_ONCE // (bounded.shape[2] * forms.mean.shape[1]))
+    step = max(1, _WEIGHTS_AT_ONCE // (bounded.shape[2] * forms.mean.shape[1]))
     for begin in range(0, len(bounded), step):
         part = slice(begin, min(begin + step, len(bounded)))
         yield (
@@ -500,7 +504,7 @@ def _newton(bounded: Floats, tilt: Floats, forms: WeightForms, slopes: bool) -> 
 
     middle = forms.bounds.middle
     inner = forms.bounds.inner[:, None, None]
-    grid = Grid(forms.base[..., None], inner, middle[:, None, None])
+    grid = ComponentGrid(forms.base[..., None], inner, middle[:, None, None])
     location, dispersion, path = (bounded[:, j : j + 1] for j in range(3))
     fixed, along = forms.family.log_weights(location, dispersion, path, grid, slopes)
     fixed += forms.functions @ bounded[:, 2:]

@@ -16,15 +16,15 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 from scipy import special
 
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Bools, Columns, Floats, Ints
 from .._lib.errors import FitError
 from ..prior_table import NormalFormulas
 from .family import Family, Generators
 from .information import typical_precision
-from .mixtures import WIDTH, Frame, Grid, Relative
+from .mixtures import WIDTH, ComponentGrid, Frame, Relative
 from .outcome import SCORES, Outcome, Table, Validity, Words, uniform_range
 from .priors import Normal, NormalMixture
-from .rows import Columns, Pair, Ragged, RowSums, Tensor, Weak, by_row, weak_dispersion
+from .rows import Pair, Ragged, RowSums, Tensor, Weak, by_row, weak_dispersion
 from .scales import LARGEST_VALUE, LEAST_SD, LINEAR, STEPS, Bounds, Cell
 
 # centre and sd of the prior of log Var(theta | t) less the log noise variance: sds of theta have
@@ -461,7 +461,7 @@ class NormalNormal(NormalFormulas, Family):
         location: Floats,
         dispersion: Floats,
         path: Floats,
-        grid: Grid,
+        grid: ComponentGrid,
         slopes: bool,
     ) -> tuple[Floats, list[Floats]]:
         total = np.exp(dispersion)

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Bools, Columns, Floats, Ints
 from .._lib.errors import StatisticsError
 from .information import informative
-from .rows import Columns, Pair
+from .rows import Pair
 from .scales import (
     EXACT_COUNTS,
     LINEAR,
@@ -27,7 +27,7 @@ from .scales import (
 PART_KEYS = ("group", "fold", "bin")
 SCORES = ("score_min", "score_max", SCORE_WEIGHT, *LINEAR.sums, *LOG.sums)
 # scores within this factor of the outcomes count as estimates of theta
-_ALIKE = 3.0
+_ESTIMATE_FACTOR = 3.0
 _SCORE_BOUNDS = Bounds("scores must be finite numbers")
 
 
@@ -61,7 +61,7 @@ class Sum(NamedTuple):
     complement: int = 0
 
 
-_SUMS = {
+_CELL_SUMS = {
     "sum_s2": Sum(0, 1),
     "sum_y_log_N": Sum(1, 0, "log"),
     "above": Sum(1, 0, "above"),
@@ -71,7 +71,7 @@ _SUMS = {
 def sum_of(name: str) -> Sum | None:
     """Summand of a column by its name, such as "sum_yN2"; None for columns of scores alone."""
     if not (product := re.fullmatch(r"sum_((?:[yNwz]\d?)+)", name)):
-        return _SUMS.get(name)
+        return _CELL_SUMS.get(name)
     powers = {
         letter: int(digit or 1) for letter, digit in re.findall(r"(.)(\d?)", product[1])
     }
@@ -334,7 +334,7 @@ class Outcome(ABC):
             return False
         mean = scale.position((score * size).sum() / size.sum())
         estimate = scale.position(outcome.sum() / size.sum())
-        alike = abs(mean - estimate) < np.log(_ALIKE)
+        alike = abs(mean - estimate) < np.log(_ESTIMATE_FACTOR)
         return bool(np.isfinite(mean + estimate) and alike)
 
     def wrong_scores(self, score: Floats, y: Floats) -> Bools:

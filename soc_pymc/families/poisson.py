@@ -15,15 +15,14 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
-from .._lib.arrays import Bools, Floats
+from .._lib.arrays import Bools, Columns, Floats
 from .._lib.errors import ItemsError
 from ..prior_table import GammaFormulas
 from .family import Family, Generators
-from .mixtures import LOWEST, Frame, Grid, Relative, between, reciprocal
+from .mixtures import LOWEST, ComponentGrid, Frame, Relative, between, reciprocal
 from .outcome import SCORES, Outcome, Table, Validity, Words, residual_squares
 from .priors import Gamma, GammaMixture
 from .rows import (
-    Columns,
     Pair,
     Ragged,
     RowSums,
@@ -38,20 +37,20 @@ from .scales import LARGEST_COUNT, LOG, ZERO_EXPOSURE, Bounds, Cell
 from .special_functions import beta_tail, log_negative_binomial
 
 # shapes of a Gamma and means of a Poisson without visible noise
-_NO_SPREAD = 1e15
+_SHARP_SHAPE = 1e15
 _NO_NOISE = 1e15
 # shape from which a Gamma is Normal in the signed root of its deviance
 _SHARP = 1e10
 _NO_GAMMA = 1e100  # shape from which a negative binomial is a Poisson
 # log of the numbers below which the cdf of a Gamma is computed from its logarithm
-_TINY = -690.0
+_LEAST_LOG_CDF = -690.0
 # smaller ones are drawn at shape + 1 and transformed, as draws underflow
-_LEAST_SHAPE = 1.0
+_SMALL_SHAPE = 1.0
 # expected of an item: more than this numpy cannot draw
 _MOST_EVENTS = 1e18
 # counts from which on logarithms of probabilities are formed without cancellation
-_MANY = 1e5
-_TAIL = 20.0  # extent of a grid of further counts, in Gamma tails
+_MANY_COUNTS = 1e5
+_COUNT_TAIL = 20.0  # extent of a grid of further counts, in Gamma tails
 _COUNT_SUMS = ("n", "sum_y", "sum_y2", "sum_y3")
 _EXPOSURE_SUMS = (
     "n",
@@ -64,7 +63,7 @@ _EXPOSURE_SUMS = (
     "sum_yN3",
 )
 # expected counts above exposures; in between, none is not evidence
-_FEW = 0.1
+_FEW_EXPECTED = 0.1
 _SEVERAL = 5.0
 # below which Poisson and Binomial noise hardly differ
 _SMALL_RATE = 0.05
@@ -229,7 +228,7 @@ def _look_like_trials(size: Floats, items: Floats, rate: float) -> bool:
     """Return True if whole exposures, exceeded by no count, are likely to be trials."""
     # expected if Poisson
     above = float(items @ special.gammainc(size + 1.0, rate * size))
-    return rate > _SMALL_RATE and not _FEW < above < _SEVERAL
+    return rate > _SMALL_RATE and not _FEW_EXPECTED < above < _SEVERAL
 
 
 # --- rows ----------------------------------------------------------------------------------------
@@ -279,7 +278,7 @@ class PoissonRows(RowSums):
         exposure, items = cells[4:6]
         cv2 = np.exp(dispersion)[..., None]
         shape = items / cv2
-        sharp = shape >= _NO_SPREAD
+        sharp = shape >= _SHARP_SHAPE
         # for an infinite cv2 theta is 0 with probability 1
         drawn = (shape > 0.0) & ~sharp
         gamma = cv2 * rng.standard_gamma(np.where(drawn, shape, 0.0))
@@ -398,13 +397,15 @@ class PoissonGamma(GammaFormulas, Family):
         log_x = place + np.log(b)
         # the lower tail of a small x
         log_tail = a * log_x - special.gammaln(a + 1.0)
-        x = np.exp(np.minimum(log_x, -_TINY))
+        x = np.exp(np.minimum(log_x, -_LEAST_LOG_CDF))
         tail = special.gammaincc(a, x)
         if np.max(a) > _SHARP:  # SciPy's tails of 1e-6 are off by a factor of 100 there
             apart = x / a - 1.0
             root = np.sqrt(2.0 * a * np.maximum(apart - np.log1p(apart), 0.0))
             tail = np.where(a > _SHARP, special.ndtr(-np.sign(apart) * root), tail)
-        return np.where(log_x < _TINY, -np.expm1(np.minimum(log_tail, 0.0)), tail)
+        return np.where(
+            log_x < _LEAST_LOG_CDF, -np.expm1(np.minimum(log_tail, 0.0)), tail
+        )
 
     def log_marginal(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         return np.asarray(log_negative_binomial(y, a, a * (size / b)))
@@ -426,12 +427,12 @@ class PoissonGamma(GammaFormulas, Family):
     ) -> tuple[Floats, Floats, Floats]:
         mean = a * (size / b)
         scale = 1.0 + size / b
-        return mean, np.sqrt(mean * scale), _TAIL * scale
+        return mean, np.sqrt(mean * scale), _COUNT_TAIL * scale
 
     def further_log_density(
         self, y: Floats, size: Floats, a: Floats, b: Floats
     ) -> Floats:
-        if y.max() > _MANY or (a != a[:1]).any():
+        if y.max() > _MANY_COUNTS or (a != a[:1]).any():
             return self.log_marginal(y, size, a, b)
         # terms that components of one shape share are computed once; they cancel for large counts
         log_p = -y * np.log1p(b / size) - a * np.log1p(size / b)
@@ -472,7 +473,7 @@ class PoissonGamma(GammaFormulas, Family):
         location: Floats,
         dispersion: Floats,
         path: Floats,
-        grid: Grid,
+        grid: ComponentGrid,
         slopes: bool,
     ) -> tuple[Floats, list[Floats]]:
         # log-normals, and Gamma(a) as Beta(a, A - a) Gamma(A), a component
@@ -516,7 +517,7 @@ class PoissonGamma(GammaFormulas, Family):
 
 def draw_log_gamma(shape: Floats, rngs: Generators) -> Floats:
     """Draws of the logarithm of a Gamma of rate 1, one for each element, row by row."""
-    small = shape < _LEAST_SHAPE
+    small = shape < _SMALL_SHAPE
     drawn = np.log(rngs[0].standard_gamma(np.where(small, shape + 1.0, shape)))
     if small.any():
         # Gamma(a) is Gamma(a + 1) U^(1/a), whose logarithm does not underflow

@@ -17,12 +17,11 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy import special
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import FitError
 from .scales import EXACT_COUNTS
 from .special_functions import stirling_series
 
-Columns = Mapping[str, NDArray[Any]]
 Tensor = Any
 """An array, or a variable of PyTensor: log marginals use operators and functions of both."""
 Pair = tuple[Tensor, Tensor]
@@ -31,10 +30,10 @@ MEAN_ONLY = (
     "one trial per item shows the mean of theta given the score, and nothing of its variance; fit "
     "soc.Beta() by soc.VI() or soc.NUTS() for the curve of the mean"
 )
-_AT_ONCE = 1 << 17  # numbers in one array of draws x rows x cells: 1 MB
+_NUMBERS_AT_ONCE = 1 << 17  # numbers in one array of draws x rows x cells: 1 MB
 _DISPERSION_SLOPE = 0.5  # sd per sd of the position
 _DISPERSION_WIGGLE = 0.3  # in the curve's unit
-_STEP = 4e-3  # step of differences, in units of both parameters
+_DIFFERENCE_STEP = 4e-3  # step of differences, in units of both parameters
 # where values give all derivatives up to the second, in steps
 _AROUND = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1))
 
@@ -224,10 +223,10 @@ class RowSums(ABC):
         for size in np.unique(octave):
             places = np.flatnonzero(octave == size)
             most = 1 << int(size)
-            step = max(1, _AT_ONCE // most)
+            step = max(1, _NUMBERS_AT_ONCE // most)
             for begin in range(0, len(places), step):
                 part = places[begin : begin + step]
-                draws = max(1, _AT_ONCE // (most * len(part)))
+                draws = max(1, _NUMBERS_AT_ONCE // (most * len(part)))
                 yield part, draws, self.cells(rows[part])
 
     def values(
@@ -268,16 +267,16 @@ class RowSums(ABC):
     ) -> tuple[Floats, Floats, Pair]:
         """Values (number, draws, k) at the first of `_AROUND`, steps and slopes of the location."""
         u, v = np.array(_AROUND[:number]).T[:, :, None, None]
-        step = _STEP * self.unit(dispersion, rows)
+        step = _DIFFERENCE_STEP * self.unit(dispersion, rows)
         shape = -1, location.shape[-1]
         locations = (location + u * step).reshape(shape)
-        dispersions = (dispersion + v * _STEP).reshape(shape)
+        dispersions = (dispersion + v * _DIFFERENCE_STEP).reshape(shape)
         values = self.values(locations, dispersions, rows)
         values = values.reshape(number, *location.shape)
         with np.errstate(invalid="ignore"):
             # a draw may be too far for a finite value
             by_location = (values[1] - values[2]) / (2.0 * step)
-            by_dispersion = (values[3] - values[4]) / (2.0 * _STEP)
+            by_dispersion = (values[3] - values[4]) / (2.0 * _DIFFERENCE_STEP)
         return values, step, (by_location, by_dispersion)
 
     def value_and_gradient(
@@ -298,8 +297,8 @@ class RowSums(ABC):
             value=middle,
             slopes=(slopes[0][0], slopes[1][0]),
             by_location=(across - 2.0 * middle) / step[0] ** 2,
-            mixed=mixed / (2.0 * _STEP * step[0]),
-            by_dispersion=(along - 2.0 * middle) / _STEP**2,
+            mixed=mixed / (2.0 * _DIFFERENCE_STEP * step[0]),
+            by_dispersion=(along - 2.0 * middle) / _DIFFERENCE_STEP**2,
         )
 
     def with_spread(self, spread: Floats) -> Self:

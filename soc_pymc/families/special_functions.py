@@ -13,7 +13,7 @@ from scipy import special
 
 from .._lib.arrays import Floats, compiled, in_blocks
 
-_HALF_LOG_2PI = 0.5 * float(np.log(2.0 * np.pi))
+HALF_LOG_2PI = 0.5 * float(np.log(2.0 * np.pi))
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
 _LEAST_STIRLING = 8.0  # smallest argument of Stirling's series
 # for the continued fraction of a Beta's tail
@@ -21,18 +21,18 @@ ERROR = 2e-15
 MOST_TERMS = 10_000  # a multiple of the next number
 EVERY = 4  # terms between looks at which elements are done
 # in place of a count of 0, so small that no mean of interest is below it
-_TINY = 1e-280
+_NEARLY_NONE = 1e-280
 NEGLIGIBLE = 1e-18  # term over the sum of those before
-_LARGE = 1e5  # smaller parameter beyond which it has hundreds of terms
+_LARGE_PARAMETER = 1e5  # smaller parameter beyond which it has hundreds of terms
 # numbers of successes whose probabilities are added up at the distribution's end
-_SINGLE = 256
+_SINGLE_COUNTS = 256
 _MOST_SUMMED = 1000  # numbers of successes that are added up one by one
 # sds, and Gamma tails, below which nothing is left of the lower tail
-_SDS = 10.0
+_TAIL_SDS = 10.0
 _TAILS = 40.0
 _KERNELS = "soc_pymc.families.kernels"
-_ENOUGH = 500_000  # numbers for which compiling pays
-_NODE, _SHARE = np.polynomial.legendre.leggauss(96)
+_WORTH_COMPILING = 500_000  # numbers for which compiling pays
+_NODE, _NODE_SHARE = np.polynomial.legendre.leggauss(96)
 
 
 def stirling(x: Floats) -> Floats:
@@ -77,7 +77,7 @@ def divergence(
     """
     size = np.abs(gap)
     rise = y * np.log1p(size / np.minimum(y, mean_y))
-    rise -= x * np.log1p(size / np.maximum(np.minimum(x, mean_x), _TINY))
+    rise -= x * np.log1p(size / np.maximum(np.minimum(x, mean_x), _NEARLY_NONE))
     return np.sign(gap) * rise
 
 
@@ -85,7 +85,7 @@ def divergence(
 def _stirling_of_count(count: Floats) -> Floats:
     """Part of a count's log probability that depends on the count alone, which may be 0."""
     return np.where(
-        count > 0.0, stirling(count) + (0.5 * np.log(count) + _HALF_LOG_2PI), 0.0
+        count > 0.0, stirling(count) + (0.5 * np.log(count) + HALF_LOG_2PI), 0.0
     )
 
 
@@ -122,11 +122,7 @@ def _beta_kernel(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
     m = a + b
     gap = np.where(x < 0.5, m * x - a, b - m * complement)
     log = (
-        stirling(m)
-        - stirling(a)
-        - stirling(b)
-        - _HALF_LOG_2PI
-        + 0.5 * np.log(a / m * b)
+        stirling(m) - stirling(a) - stirling(b) - HALF_LOG_2PI + 0.5 * np.log(a / m * b)
     )
     log -= divergence(a, b, gap, m * x, m * complement)
     return np.where((x > 0.0) & (complement > 0.0), np.exp(log), 0.0)
@@ -138,7 +134,7 @@ def beta_kernel(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
     return _beta_kernel(x, complement, a, b)
 
 
-@compiled(_KERNELS, _ENOUGH)
+@compiled(_KERNELS, _WORTH_COMPILING)
 def _beta_fraction(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
     # the continued fraction of Didonato and Morris (1992), Algorithm 708, for P(theta <= x) over
     # `beta_kernel`, for x up to (a + 1) / (a + b + 2); a and so on are those of the next term
@@ -211,7 +207,7 @@ def beta_tail(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
 @in_blocks
 def _beta_tail(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
     tail = np.empty_like(x)
-    is_large = np.minimum(a, b) > _LARGE
+    is_large = np.minimum(a, b) > _LARGE_PARAMETER
     if is_large.any():
         tail[is_large] = special.betaincc(a[is_large], b[is_large], x[is_large])
         x, complement, a, b = (values[~is_large] for values in (x, complement, a, b))
@@ -257,8 +253,8 @@ def _log_beta_binomial(
     return value
 
 
-@compiled(_KERNELS, _ENOUGH)
-def _added(
+@compiled(_KERNELS, _WORTH_COMPILING)
+def _tail_sums(
     y: Floats, low: Floats, at_y: Floats, n: Floats, a: Floats, b: Floats
 ) -> Floats:
     """Sum of probabilities from `low` to y, given that of y, from y downwards."""
@@ -292,10 +288,10 @@ def _lower_tail(y: Floats, n: Floats, a: Floats, b: Floats) -> Floats:
     """P(Y <= y) up to about the mean; of many numbers an integral over the root of y."""
     m = a + b
     sd = np.sqrt(n * (a / m) * (b / m) * ((m + n) / (m + 1.0)))
-    low = np.maximum(0.0, np.floor(y - _SDS * sd - _TAILS * (1.0 + n / m)))
+    low = np.maximum(0.0, np.floor(y - _TAIL_SDS * sd - _TAILS * (1.0 + n / m)))
     is_long = y - low >= _MOST_SUMMED
-    last = np.where(is_long, low + (_SINGLE - 1.0), y)
-    total = _added(last, low, np.exp(log_beta_binomial(last, n, a, b)), n, a, b)
+    last = np.where(is_long, low + (_SINGLE_COUNTS - 1.0), y)
+    total = _tail_sums(last, low, np.exp(log_beta_binomial(last, n, a, b)), n, a, b)
     rows = np.flatnonzero(is_long)
     if len(rows):
         parameters = n[rows, None], a[rows, None], b[rows, None]
@@ -312,7 +308,7 @@ def _integral(low: Floats, y: Floats, n: Floats, a: Floats, b: Floats) -> Floats
     half = 0.5 * (np.sqrt(y + 0.5) - begin)
     root = begin + half * (1.0 + _NODE)
     values = root * np.exp(log_beta_binomial(root * root, n, a, b))
-    return np.asarray(2.0 * half[:, 0] * (values @ _SHARE) + change / 24.0)
+    return np.asarray(2.0 * half[:, 0] * (values @ _NODE_SHARE) + change / 24.0)
 
 
 @in_blocks

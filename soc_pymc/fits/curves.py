@@ -23,7 +23,7 @@ from ..families.scales import MIDDLE, RANK
 
 # largest difference of a size from an atom's, relative to it
 SIZE_WIDTH = 1e-9
-_NUMBERS = 500_000  # numbers in one array of draws x items
+_MOST_CURVE_NUMBERS = 500_000  # numbers in one array of draws x items
 # log of 1e100, for means, cv2 and variances: products and squares stay finite
 _LARGEST_LOG = 230.0
 
@@ -136,7 +136,7 @@ class Curves:
     @property
     def items_at_once(self) -> int:
         """Number of items whose draws fit in memory at once."""
-        return max(1, _NUMBERS // self.number)
+        return max(1, _MOST_CURVE_NUMBERS // self.number)
 
     def draws(self, name: str) -> Floats:
         """Return a variable of the posterior, (draws, ...)."""

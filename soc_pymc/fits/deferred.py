@@ -24,8 +24,8 @@ _Parts = dict[str, list[NDArray[Any]]]
 
 _STORE = "deferred"  # group of a saved file
 _OVER = ["chain", "draw"]
-_CHUNK = 50  # draws evaluated at once
-_LARGEST = 2.0**62  # a count that an integer can hold
+_DRAWS_AT_ONCE = 50  # draws evaluated at once
+_LARGEST_COUNT = 2.0**62  # a count that an integer can hold
 
 
 # --- the likelihood's rows ------------------------------------------------------------------------
@@ -68,7 +68,8 @@ class RowValues:
 
         def part(start: int) -> Floats:
             chunk = {
-                name: values[start : start + _CHUNK] for name, values in draws.items()
+                name: values[start : start + _DRAWS_AT_ONCE]
+                for name, values in draws.items()
             }
             if len(self.names) == 2:
                 by_row = self.data.values(*self.predictors(chunk))
@@ -77,14 +78,14 @@ class RowValues:
             return np.asarray(np.add.reduceat(by_row, starts, axis=1))
 
         number = len(next(iter(draws.values())))
-        return np.concatenate(list(ordered_map(part, range(0, number, _CHUNK))))
+        return np.concatenate(list(ordered_map(part, range(0, number, _DRAWS_AT_ONCE))))
 
     def totals(self, draws: Mapping[str, Floats], seed: Ints) -> NDArray[Any]:
         """Replicates of the observed totals of a single family's rows, (draws, rows)."""
         drawn = self.data.draw(*self.predictors(draws), np.random.default_rng(seed))
         whole = self.dtype is not np.float64
         return np.asarray(
-            np.clip(drawn, 0.0, _LARGEST) if whole else drawn, dtype=self.dtype
+            np.clip(drawn, 0.0, _LARGEST_COUNT) if whole else drawn, dtype=self.dtype
         )
 
     def parts(self) -> _Parts:

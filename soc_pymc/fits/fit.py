@@ -32,7 +32,7 @@ from ..families.priors import PRIORS, Prior, Spline
 from .curves import Curves, WeightsOf
 from .deferred import with_recipes, without_recipes
 
-_SAME = 1e-6  # relative difference of totals that two machines compute alike
+_SAME_TOTAL = 1e-6  # relative difference of totals that two machines compute alike
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Method(ABC):
 
 PARETO_K = 0.7
 """Above this, the mean of importance weights is unreliable (Vehtari et al. 2024)."""
-_FORMAT = "soc_pymc-fit-1"
+_FIT_FORMAT = "soc_pymc-fit-1"
 _CURVE = OneOf("mean", "variance")
 _NEXT = (
     "Next: fit.summary() and soc.plots.plot_curves(fit); whether it describes the outcomes, "
@@ -253,7 +253,7 @@ class Fit:
             tree.attrs[name] = json.dumps(content, default=np.generic.item)
         if self.selection is not None:
             tree.attrs["selection"] = json.dumps(self.selection.to_dict("list"))
-        tree.attrs["format"] = _FORMAT
+        tree.attrs["format"] = _FIT_FORMAT
         save_netcdf(tree, path, FitError)
 
     def __repr__(self) -> str:
@@ -334,12 +334,13 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
     >>> again.prior == fit.prior, again.data.equals(fit.data)
     (True, True)
     """
-    kind = Saved("a fit", "soc-pymc fit", _FORMAT, FitError, xr.open_datatree)
+    kind = Saved("a fit", "soc-pymc fit", _FIT_FORMAT, FitError, xr.open_datatree)
     tree = read_saved(path, kind).copy()
     attrs = {name: value for name, value in tree.attrs.items() if name != "format"}
     try:
         records = {
-            name: _record(attrs.pop(name)) for name in ("prior", "method", "status")
+            name: _record_of_fit(attrs.pop(name))
+            for name in ("prior", "method", "status")
         }
         table = attrs.pop("selection", None)
         selection = None if table is None else pd.DataFrame(json.loads(table))
@@ -353,7 +354,7 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
         ) from error
 
 
-def _record(text: str) -> Any:
+def _record_of_fit(text: str) -> Any:
     """A configuration from JSON with the public name of its class."""
     import soc_pymc  # whose names are loaded when they are read
 
@@ -398,7 +399,7 @@ def other_total(fit: Fit, columns: Mapping[str, Any], n: Ints) -> str:
         if key in bins and key in values:
             total = float(n @ values[key])
             of_fit = float(bins[key].sum())
-            if abs(total - of_fit) > _SAME * float(n @ np.abs(values[key])):
+            if abs(total - of_fit) > _SAME_TOTAL * float(n @ np.abs(values[key])):
                 return f"{key} adds up to {total:,.12g} and {of_fit:,.12g}"
     return ""
 

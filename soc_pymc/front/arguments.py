@@ -29,12 +29,12 @@ Option = Callable[[ArgumentParser], Any]
 _OUTCOME_ROLES = [r for kind in OUTCOMES.values() for r in (kind.observed, kind.size)]
 _OTHERS = ("id", "fold", "cluster", "date")
 METHODS = {"vi": "VI", "nuts": "NUTS", "five-steps": "FiveSteps"}
+# priors by name, the default of each kind of items first
 PRIORS: dict[str, type[Prior]] = {
     f"{name.lower()}{ending}": getattr(family, field)
     for field, ending in (("prior", ""), ("mixture", "-mixture"))
     for name, family in FAMILIES.items()
 }
-"""Priors by name, the default of each kind of items first."""
 AUTO: Literal["auto"] = "auto"
 _SWITCHES = ("monotone", "bin_effects", "zero", "atoms", "groups")
 _WHICH = "say which columns to use"
@@ -129,7 +129,7 @@ def _flags(names: Any) -> str:
     return ", ".join(f"--{flag_of(name)}" for name in names)
 
 
-def statistics_of(chosen: Chosen) -> Any:
+def given_statistics(chosen: Chosen) -> Any:
     """The statistics that were given in place of items; None for items."""
     if not chosen.items[0].endswith(".nc"):
         return None

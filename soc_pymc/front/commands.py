@@ -3,7 +3,7 @@
 import argparse
 import inspect
 from argparse import Namespace as Chosen
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -69,14 +69,14 @@ _SCORING = options_of("item_posteriors", out={"required": True})
 _CLICKS: dict[str, Any] = {"score": "score", "count": "count", "exposure": "exposure"}
 
 # functions, arguments of an example, and options
-COMMANDS: dict[str, tuple[Run, str, tuple[Option | str, ...]]] = {}
+COMMANDS: dict[str, tuple[Run, str, Sequence[Option | str]]] = {}
 
 
 def _out(text: str) -> Option:
     return word("--out", text, required=True)
 
 
-def _command(example: str, *options: Option | str) -> Callable[[Run], Run]:
+def _command(example: str, options: Sequence[Option | str]) -> Callable[[Run], Run]:
     """Register a function as the command of its name; its docstring is the help text."""
 
     def enter(run: Run) -> Run:
@@ -142,9 +142,15 @@ def _write_csv(table: pd.DataFrame, out: str) -> None:
 
 @_command(
     "'ads/*.parquet' --score t --count clicks --exposure impressions --out posteriors.parquet",
-    _ITEMS, *_COLUMNS, _SUMS, *_PRIOR, _SCORING,
-    word("--keep", "Folder for the statistics and the fit"),
-)  # fmt: skip
+    [
+        _ITEMS,
+        *_COLUMNS,
+        _SUMS,
+        *_PRIOR,
+        _SCORING,
+        word("--keep", "Folder for the statistics and the fit"),
+    ],
+)
 def run(chosen: Chosen) -> None:
     """Fit items, check the fit and write their posteriors in one command."""
     items = items_of(chosen)
@@ -169,10 +175,14 @@ def run(chosen: Chosen) -> None:
 
 @_command(
     "ads.parquet --score t --count clicks --exposure impressions --bins 200 --out stats.nc",
-    _ITEMS, *_COLUMNS, _SUMS,
-    word("--edges", "Take the bins of these saved statistics"),
-    _out("Statistics file to write (netCDF)"),
-)  # fmt: skip
+    [
+        _ITEMS,
+        *_COLUMNS,
+        _SUMS,
+        word("--edges", "Take the bins of these saved statistics"),
+        _out("Statistics file to write (netCDF)"),
+    ],
+)
 def summarize(chosen: Chosen) -> None:
     """Sufficient statistics of items."""
     joint = chosen.joint or "auto"
@@ -184,14 +194,21 @@ def summarize(chosen: Chosen) -> None:
 
 @_command(
     "stats.nc --prior gamma-mixture --out fit.nc",
-    _STATISTICS,
-    word("--window", "Fit the last days alone, such as 28d (of statistics with --date)"),
-    word("--half-life", "Weigh items by age, such as 14d (of statistics with --date)"),
-    *_PRIOR,
-    option("fit.method", default="vi", choices=arguments.METHODS),
-    "VI.draws",
-    _out("Fit file to write (netCDF)"),
-)  # fmt: skip
+    [
+        _STATISTICS,
+        word(
+            "--window",
+            "Fit the last days alone, such as 28d (of statistics with --date)",
+        ),
+        word(
+            "--half-life", "Weigh items by age, such as 14d (of statistics with --date)"
+        ),
+        *_PRIOR,
+        option("fit.method", default="vi", choices=arguments.METHODS),
+        "VI.draws",
+        _out("Fit file to write (netCDF)"),
+    ],
+)
 def fit(chosen: Chosen) -> None:
     """Fit the hierarchical model to statistics."""
     method = arguments.method_of(chosen)
@@ -211,12 +228,14 @@ def fit(chosen: Chosen) -> None:
 
 @_command(
     "fit.nc --group DE --out curves.csv",
-    _FIT,
-    option("calibration_curves.group", action="append"),
-    option("calibration_curves.exposure", type=float),
-    option("bands.prob", default=0.9),
-    _out("CSV file to write"),
-)  # fmt: skip
+    [
+        _FIT,
+        option("calibration_curves.group", action="append"),
+        option("calibration_curves.exposure", type=float),
+        option("bands.prob", default=0.9),
+        _out("CSV file to write"),
+    ],
+)
 def curves(chosen: Chosen) -> None:
     """Calibration curves with bands, as CSV."""
     check_out(chosen)
@@ -245,11 +264,18 @@ def curves(chosen: Chosen) -> None:
 
 @_command(
     "fit.nc ads.parquet --out posteriors.parquet",
-    _FIT, _ITEMS, *_COLUMNS,
-    word("--score-only", "Theta given the score alone, for items without outcomes",
-         action="store_true"),
-    _SCORING,
-)  # fmt: skip
+    [
+        _FIT,
+        _ITEMS,
+        *_COLUMNS,
+        word(
+            "--score-only",
+            "Theta given the score alone, for items without outcomes",
+            action="store_true",
+        ),
+        _SCORING,
+    ],
+)
 def posteriors(chosen: Chosen) -> None:
     """Posteriors of items, as Parquet; with --score-only of items that have no outcomes yet."""
     fitted = soc.load_fit(chosen.fit)
@@ -270,8 +296,7 @@ def posteriors(chosen: Chosen) -> None:
 
 @_command(
     "fit.nc --out prior.parquet",
-    _FIT,
-    _out("File to write, *.parquet or *.json"),
+    [_FIT, _out("File to write, *.parquet or *.json")],
 )
 def export_prior(chosen: Chosen) -> None:
     """The prior as a small file, to score items where requests are answered."""
@@ -281,8 +306,7 @@ def export_prior(chosen: Chosen) -> None:
 
 @_command(
     "fit.nc --table ads --dialect bigquery > posteriors.sql",
-    _FIT,
-    options_of("posterior_sql", quantiles={"nargs": 2}),
+    [_FIT, options_of("posterior_sql", quantiles={"nargs": 2})],
 )
 def sql(chosen: Chosen) -> None:
     """Posterior of every item, as SQL for a warehouse."""
@@ -293,19 +317,19 @@ def sql(chosen: Chosen) -> None:
 
 @_command(
     "fit.nc ads.parquet --by device",
-    _FIT, _ITEMS, *_COLUMNS, options_of("check"),
-)  # fmt: skip
+    [_FIT, _ITEMS, *_COLUMNS, options_of("check")],
+)
 def check(chosen: Chosen) -> None:
     """Check whether the fit describes the items."""
     fitted = soc.load_fit(chosen.fit)
-    data = arguments.statistics_of(chosen) or items_of(chosen, fitted)
+    data = arguments.given_statistics(chosen) or items_of(chosen, fitted)
     print(_call(soc.check, chosen, fitted, data))
 
 
 @_command(
     "fit.nc ads.parquet --by device --threshold 0.05 --out report.html",
-    _FIT, _ITEMS, *_COLUMNS, options_of("report"),
-)  # fmt: skip
+    [_FIT, _ITEMS, *_COLUMNS, options_of("report")],
+)
 def report(chosen: Chosen) -> None:
     """A report on a fit and its items, as one HTML page."""
     fitted = soc.load_fit(chosen.fit)
@@ -314,8 +338,7 @@ def report(chosen: Chosen) -> None:
 
 @_command(
     "stats.nc plain=fit.nc mixture=mixture.nc",
-    _STATISTICS,
-    word("fits", "Two fits or more", nargs="+", metavar="NAME=fit.nc"),
+    [_STATISTICS, word("fits", "Two fits or more", nargs="+", metavar="NAME=fit.nc")],
 )
 def compare(chosen: Chosen) -> None:
     """Leave-one-out comparison of fits."""
@@ -333,11 +356,8 @@ def compare(chosen: Chosen) -> None:
 
 @_command(
     "stats.nc --out drift.csv",
-    _STATISTICS,
-    "drift.fit",
-    options_of("drift"),
-    _out("CSV file to write"),
-)  # fmt: skip
+    [_STATISTICS, "drift.fit", options_of("drift"), _out("CSV file to write")],
+)
 def drift(chosen: Chosen) -> None:
     """Print what moved from day to day, and the days that the fit no longer describes, as CSV."""
     check_out(chosen)
@@ -350,9 +370,11 @@ def drift(chosen: Chosen) -> None:
 
 @_command(
     "--out demo",
-    word("--out", "Folder to write to", default="demo"),
-    word("--items", "Number of items", type=int, default=200_000),
-    "VI.seed",
+    [
+        word("--out", "Folder to write to", default="demo"),
+        word("--items", "Number of items", type=int, default=200_000),
+        "VI.seed",
+    ],
 )
 def demo(chosen: Chosen) -> None:
     """The whole workflow on simulated click rates."""

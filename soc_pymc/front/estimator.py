@@ -11,21 +11,21 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._fit import fit
-from .._lib.arguments import PROBABILITY, numbers_of, shown
-from .._lib.arrays import Floats
+from .._lib.arguments import PROBABILITY, per_item, shown
+from .._lib.arrays import Columns, Floats
 from .._lib.errors import FitError, ItemsError
+from ..data.engines import scan
 from ..data.items import ITEMS, Items
 from ..data.roles import Roles
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
-from ..data.validation import scan
 from ..families import OUTCOMES, family_of
 from ..families.outcome import Outcome
 from ..families.priors import Prior
 from ..families.scales import common_scale
 from ..fits.fit import Fit, Method
 from ..posterior.calibration import curve_variables
-from ..posterior.item_columns import Columns, arrays_of, in_chunks
+from ..posterior.item_columns import arrays_of, in_chunks
 from ..posterior.predictive import posterior_of
 from ..posterior.scores import warn_of_extrapolation
 from ..posterior.scoring import item_posteriors
@@ -166,7 +166,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             for name, x in sizes.items()
         }
         labelled = self.pos_label is not None or np.asarray(y).dtype == bool
-        outcome = _kind_of(self.prior, known, labelled)
+        outcome = _outcome_for(self.prior, known, labelled)
         size = self._size(outcome, sizes[outcome.size], scores)
         columns = {"score": scores, outcome.observed: observed, outcome.size: size}
         labels = _groups_of(group, scores)
@@ -370,10 +370,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
                 return checked[:, 0], np.full(len(checked), np.nan)
             scores = checked[0]
             observed = np.asarray(checked[1], dtype=np.float64)
-        except (
-            ValueError,
-            OverflowError,
-        ) as error:  # others are TypeErrors, as it requires
+        # others are TypeErrors, as scikit-learn requires
+        except (ValueError, OverflowError) as error:
             text = " ".join(str(error).split())
             if "could not convert" in text or isinstance(error, OverflowError):
                 remedy = "convert them first, or say which label is pos_label="
@@ -453,7 +451,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
                         f"theta depends on {size} in this fit: give {size}= too"
                     )
                 columns |= self._group_labels(groups)
-                return _over_sizes(self.fit_, columns)
+                return _averages_over_sizes(self.fit_, columns)
         items = _as_items(self._outcome, columns, groups)
         options: dict[str, Any] = {"draws": self.draws, "progress": self.progress}
         scored = item_posteriors(self.fit_, items, quantiles=probs, **options)
@@ -518,20 +516,14 @@ def _label_columns(name: str, labels: ArrayLike, score: Floats) -> list[Any]:
         ) from error
 
 
-def _per_item(name: str, values: object, score: Floats) -> Floats:
+def _per_item(name: str, values: Any, score: Floats) -> Floats:
     """Exposures or noise sds, one for each item; the items check their values."""
-    expected = "a number, or one for each item"
-    array = numbers_of(values, name, ItemsError, expected)
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.shape not in ((), score.shape):
-        raise ItemsError(
-            f"{name} has the shape {array.shape}: give {expected}, {len(score):,}"
-        )
-    return np.broadcast_to(array, score.shape).copy()
+    if np.ndim(values) == 2 and np.shape(values)[1] == 1:
+        values = np.ravel(values)
+    return per_item(values, name, len(score), ItemsError)
 
 
-def _kind_of(prior: object, sizes: Mapping[str, object], labels: bool) -> Outcome:
+def _outcome_for(prior: object, sizes: Mapping[str, object], labels: bool) -> Outcome:
     """The kind of outcomes: by their sizes, by the prior, by being labels, else counts."""
     kinds = [kind for kind in OUTCOMES.values() if sizes[kind.size] is not None]
     if len(kinds) > 1:
@@ -550,7 +542,7 @@ def _kind_of(prior: object, sizes: Mapping[str, object], labels: bool) -> Outcom
     return outcome
 
 
-def _over_sizes(fit: Fit, columns: Mapping[str, Any]) -> Floats:
+def _averages_over_sizes(fit: Fit, columns: Mapping[str, Any]) -> Floats:
     """Mean, sd and variance of theta given t over the sizes of items with similar scores."""
     posterior = posterior_of(fit)
     warn_of_extrapolation(posterior.curves, columns["score"])

@@ -15,9 +15,9 @@ from .density import Evaluate
 # the Gaussian is too narrow where the posterior is skewed, so draws begin with wider ones
 _WIDER = 1.05
 # length of a step in sd, and what is kept of the momentum after it
-_STEP = 0.45
+_LEAPFROG_STEP = 0.45
 _KEPT = 0.75
-_FARTHEST = 9.0  # sd: steps out of this box are refused
+_BOX = 9.0  # sd: steps out of this box are refused
 
 
 @dataclass(eq=False)
@@ -60,22 +60,22 @@ def annealed(
     for k in range(1, densities + 1):
         log_weight += (state.logp + 0.5 * (state.noise**2).sum(axis=1)) / densities
         if k < densities:
-            state = _moved(target, k / densities, state, rng)
+            state = _leapfrog(target, k / densities, state, rng)
             fresh = rng.normal(size=noise.shape)
             state.momentum = _KEPT * state.momentum + np.sqrt(1.0 - _KEPT**2) * fresh
     return _WIDER * state.noise, log_weight
 
 
-def _moved(
+def _leapfrog(
     target: Evaluate, share: float, old: _State, rng: np.random.Generator
 ) -> _State:
     """A step that leaves q^(1 - share) p^share unchanged; where refused, momentum is reversed."""
-    half = old.momentum + 0.5 * _STEP * old.slope(share)
-    noise = old.noise + _STEP * half
-    inside = (np.abs(noise) < _FARTHEST).all(axis=1)
+    half = old.momentum + 0.5 * _LEAPFROG_STEP * old.slope(share)
+    noise = old.noise + _LEAPFROG_STEP * half
+    inside = (np.abs(noise) < _BOX).all(axis=1)
     noise = np.where(inside[:, None], noise, old.noise)
     new = _State(noise, half, *target(noise))
-    new.momentum = half + 0.5 * _STEP * new.slope(share)
+    new.momentum = half + 0.5 * _LEAPFROG_STEP * new.slope(share)
     # a density of 0 has an energy of -inf or NaN, never exceeded by a random number
     with np.errstate(invalid="ignore"):
         gain = new.energy(share) - old.energy(share)

@@ -29,13 +29,13 @@ from ..families import FAMILIES
 from ..families.priors import Prior
 from ..families.scales import Scale
 from ..fits.fit import Fit
+from .density import SAMPLED
 
 # most share of the information that leaving out one block removes
 _MOST_SHARE = 0.75
 # the bands' upper end, where t and normal quantiles are compared
-_TAIL = 0.95
-_FEWEST = 2.0  # degrees of freedom
-_OVER = ("chain", "draw")
+_UPPER_END = 0.95
+_FEWEST_DEGREES = 2.0  # degrees of freedom
 
 
 class _BlockRows(NamedTuple):
@@ -138,9 +138,11 @@ def excess_root(
     squares = np.square(moves @ direction)
     spread = np.square(squares / squares.sum(axis=0)).sum(axis=0) - 1.0 / number
     freedom = np.clip(
-        2.0 / np.maximum(spread, 1e-12), _FEWEST, max(number - 1.0, _FEWEST)
+        2.0 / np.maximum(spread, 1e-12),
+        _FEWEST_DEGREES,
+        max(number - 1.0, _FEWEST_DEGREES),
     )
-    gain *= np.square(special.stdtrit(freedom, _TAIL) / special.ndtri(_TAIL))
+    gain *= np.square(special.stdtrit(freedom, _UPPER_END) / special.ndtri(_UPPER_END))
     return np.asarray(inverse.T @ (direction * np.sqrt(gain)))
 
 
@@ -198,14 +200,16 @@ class _ClusterNoise(NamedTuple):
                 variance = np.square(added).sum(axis=0)
                 if name in self.by_level:
                     variance = variance + np.square(self.by_level[name]).sum(axis=1)
-                factors[name] = np.sqrt(1.0 + variance / posterior[name].var(_OVER))
+                factors[name] = np.sqrt(1.0 + variance / posterior[name].var(SAMPLED))
         return xr.Dataset(factors)
 
     def added_to(self, posterior: xr.Dataset, rng: np.random.Generator) -> xr.Dataset:
         """The posterior with noise of mean 0: clusters do not move the curves."""
 
         def noise(*shape: int) -> Floats:
-            draws = rng.normal(size=(*(posterior.sizes[dim] for dim in _OVER), *shape))
+            draws = rng.normal(
+                size=(*(posterior.sizes[dim] for dim in SAMPLED), *shape)
+            )
             return np.asarray(draws - draws.mean(axis=(0, 1)))
 
         wider = posterior.copy()
@@ -271,7 +275,7 @@ def for_clusters(
             wider[name] = _with_mean_of(posterior[name], wider[name], scale)
     if f"{curve}_of_bin" in posterior:
         effects = posterior[f"{curve}_of_bin"]
-        centre = effects.mean(_OVER)
+        centre = effects.mean(SAMPLED)
         wider[effects.name] = mean_factor * (effects - centre) + centre
     words = (
         f"; bands widened for {stats.blocks} blocks of clusters, at the median knot by "

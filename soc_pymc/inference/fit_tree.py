@@ -27,11 +27,11 @@ from ..fits.fit import Fit, other_total_of_statistics
 from .density import CHUNK, SAMPLED, with_labels
 
 # parts of the score, each with its distribution of exposures
-_PARTS = 20
+_SHARE_PARTS = 20
 # of parameters, and of outcomes at least
-_PRIOR_DRAWS = 500
-_FEW = 100
-_MOST = 5_000_000  # numbers of one array: 40 MB
+_PARAMETER_DRAWS = 500
+_FEWEST_REPLICATES = 100
+_MOST_REPLICATED = 5_000_000  # numbers of one array: 40 MB
 _MOST_DRAWN = 40_000_000  # numbers of cells that replicates go through
 
 
@@ -67,9 +67,9 @@ def tree_of_draws(
     axes = [curve.axis for curve in pilot.curves]
     bins, observed = bin_table(stats, axes, bool(len(pilot.rows.atoms)))
     functions = [_group_functions(curve, pilot.groupings) for curve in pilot.curves]
-    bins = xr.merge([bins, mixture_data(built), *functions, _atoms(pilot)])
+    bins = xr.merge([bins, mixture_data(built), *functions, _atom_positions(pilot)])
     if pilot.rows.keys.size_cell:
-        bins = bins.merge(_shares(pilot.rows, pilot.curves[0].position))
+        bins = bins.merge(_size_shares(pilot.rows, pilot.curves[0].position))
     if "effect_bin" in posterior.coords:
         bins["edge"] = ("edge", stats.edges)
     contents = {
@@ -84,7 +84,7 @@ def tree_of_draws(
     return tree
 
 
-def _atoms(pilot: Pilot) -> xr.Dataset:
+def _atom_positions(pilot: Pilot) -> xr.Dataset:
     """Scores of atoms, and their positions on both curves' axes."""
     if not len(pilot.rows.atoms):
         return xr.Dataset()
@@ -119,13 +119,13 @@ def _group_functions(curve: Curve, groupings: Sequence[Grouping]) -> xr.Dataset:
     )
 
 
-def _shares(rows: Rows, position: Floats) -> xr.Dataset:
+def _size_shares(rows: Rows, position: Floats) -> xr.Dataset:
     """Distribution of exposures in each part of the scores, and of each atom."""
     beside = rows.atom == 0
     # a bin's sizes stay in one part, because the order inside a bin is unknown
-    part = equal_parts(position, _PARTS, rows.outside_atoms)
+    part = equal_parts(position, _SHARE_PARTS, rows.outside_atoms)
     parts, part = np.unique(
-        np.where(beside, part, _PARTS + rows.atom), return_inverse=True
+        np.where(beside, part, _SHARE_PARTS + rows.atom), return_inverse=True
     )
     octave = np.floor(2.0 * rows.log_size / np.log(2.0)).astype(int)
     octave = np.where(rows.size_atom > 0, octave.max() + rows.size_atom, octave)
@@ -203,10 +203,12 @@ def draw_densities(fit: Fit, stats: Statistics) -> tuple[Floats, Floats]:
             f"the statistics are not those of the fit ({differing}): give those that it was made "
             "from"
         )
-    return _totals(fit.data, "log_prior"), _totals(fit.data, "log_likelihood")
+    return _density_totals(fit.data, "log_prior"), _density_totals(
+        fit.data, "log_likelihood"
+    )
 
 
-def _totals(tree: xr.DataTree, group: str) -> Floats:
+def _density_totals(tree: xr.DataTree, group: str) -> Floats:
     """Sums of all variables of a group, (chain, draw)."""
     variables = tree[group].data_vars.values()
     return np.sum([x.sum(x.dims[2:]).to_numpy() for x in variables], axis=0)
@@ -279,7 +281,7 @@ def arviz_groups(
     built: Problem, stats: Statistics, posterior: xr.Dataset, widened: bool, seed: int
 ) -> dict[str, xr.Dataset]:
     """Densities, prior and predictive draws, and totals of the likelihood's rows, by group."""
-    prior = prior_draws(built, _PRIOR_DRAWS, np.random.default_rng(seed))
+    prior = prior_draws(built, _PARAMETER_DRAWS, np.random.default_rng(seed))
     rows = _row_values(built)
     # `pm.sample_posterior_predictive` compares the data that parameters depend on
     constant = with_labels(built.space, xr.Dataset(dict(built.space.constants)))
@@ -300,17 +302,17 @@ def arviz_groups(
     number = len(built.score)
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     if not widened:
-        groups["log_prior"], likelihood = _densities(built.space, posterior)
+        groups["log_prior"], likelihood = _log_densities(built.space, posterior)
         if built.mixture:
             within = rows.within_bounds(flat(posterior)).reshape(shape)
             groups["log_prior"][WITHIN_BOUNDS] = SAMPLED, within
-        blocks = min(number, max(1, _MOST // (shape[0] * shape[1])))
+        blocks = min(number, max(1, _MOST_REPLICATED // (shape[0] * shape[1])))
         starts = np.arange(blocks) * number // blocks
         names = (name, dim) if blocks == number else (f"{name}_by_block", "block")
         of_rows = deferred("log_likelihood", *names, rows, posterior, starts)
         groups["log_likelihood"] = of_rows.merge(likelihood)
     if not built.mixture:
-        few = prior.isel(draw=slice(_FEW))
+        few = prior.isel(draw=slice(_FEWEST_REPLICATES))
         for group, draws in (("prior", few), ("posterior", posterior)):
             predictive = f"{group}_predictive"
             thinned = _thinned(draws, built.pilot.data)
@@ -323,12 +325,15 @@ def _thinned(draws: xr.Dataset, data: RowSums) -> xr.Dataset:
     """Evenly spaced draws, as many as have replicates that do not take long."""
     chains = draws.sizes["chain"]
     size = draws.sizes["draw"]
-    most = min(_MOST // len(data.total), max(_FEW, _MOST_DRAWN // data.number_of_cells))
+    most = min(
+        _MOST_REPLICATED // len(data.total),
+        max(_FEWEST_REPLICATES, _MOST_DRAWN // data.number_of_cells),
+    )
     per_chain = min(size, max(1, most // chains))
     return draws.isel(draw=np.arange(per_chain) * size // per_chain)
 
 
-def _densities(space: Space, posterior: xr.Dataset) -> list[xr.Dataset]:
+def _log_densities(space: Space, posterior: xr.Dataset) -> list[xr.Dataset]:
     """Log prior of top-level parameters, and log likelihood of what a user observed."""
     arrays = flat(posterior)
     number = len(next(iter(arrays.values())))

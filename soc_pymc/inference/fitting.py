@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @one_blas_thread
-def fit(
+def fit_prior(
     stats: Statistics,
     prior: Prior | None = None,
     method: Method | None = None,

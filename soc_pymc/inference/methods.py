@@ -18,7 +18,7 @@ from .fit_tree import fit_tree
 if TYPE_CHECKING:
     import pymc as pm
 
-SEED = Whole(0, (1 << 63) - 1)
+STORED_SEED = Whole(0, (1 << 63) - 1)
 
 
 type Groups = dict[str, xr.Dataset]

@@ -13,7 +13,7 @@ _DEGREES = 4, 6, 9, 13
 _ERROR = 1e-3
 _TESTS = 12  # random points of a row where the error is measured
 _POWERS_AT_ONCE = 4  # of the compiled evaluation
-_AT_ONCE = 1 << 16  # powers of one variable at once: half a MB
+_POWERS_IN_MEMORY = 1 << 16  # powers of one variable at once: half a MB
 # from here on compiled code, which is three times as fast, makes up for its loading
 _COMPILED_ROWS = 5_000
 _COMPILED_VALUES = 1_000_000
@@ -59,7 +59,7 @@ class Surrogates:
             return results, outside
         for degree in np.unique(self.degree):
             members = np.flatnonzero(self.degree == degree)
-            step = max(1, _AT_ONCE // ((int(degree) + 1) * location.shape[1]))
+            step = max(1, _POWERS_IN_MEMORY // ((int(degree) + 1) * location.shape[1]))
             for start in range(0, len(members), step):
                 rows = members[start : start + step]
                 part = location[rows], dispersion[rows]

@@ -11,7 +11,7 @@ from .._lib.progress import is_shown
 from .._lib.threads import raising_interrupt
 from .._model.problem import Problem
 from ..fits.fit import Status
-from .methods import SEED, Groups, PosteriorMethod
+from .methods import STORED_SEED, Groups, PosteriorMethod
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class NUTS(PosteriorMethod):
 
     def __post_init__(self) -> None:
         sizes = {"draws": DRAWS, "tune": DRAWS, "chains": Whole(1, 1000)}
-        convert_fields(self, seed=SEED, target_accept=PROBABILITY, **sizes)
+        convert_fields(self, seed=STORED_SEED, target_accept=PROBABILITY, **sizes)
 
     def draw(self, built: Problem, progress: bool | None) -> tuple[Groups, Status]:
         """Return the chains of the sampler."""

@@ -38,7 +38,7 @@ from .density import (
     systematic,
 )
 from .fit_tree import in_chains
-from .methods import SEED, Groups, PosteriorMethod
+from .methods import STORED_SEED, Groups, PosteriorMethod
 
 # step in sd on either side, for the curvature of the posterior's bulk
 _REACH = 0.5
@@ -242,7 +242,9 @@ class VI(PosteriorMethod):
 
     def __post_init__(self) -> None:
         batch = OrNone(Whole(0, MOST_DRAWS))
-        convert_fields(self, seed=SEED, draws=DRAWS, batch=batch, max_iterations=DRAWS)
+        convert_fields(
+            self, seed=STORED_SEED, draws=DRAWS, batch=batch, max_iterations=DRAWS
+        )
 
     def draw(self, built: Problem, progress: bool | None) -> tuple[Groups, Status]:
         """Return draws of the Gaussian, weighted by importance and repaired where it is poor."""

@@ -7,33 +7,33 @@ import numpy as np
 from scipy import special
 from scipy.optimize import elementwise
 
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Bools, Columns, Floats, Ints
 from .._lib.threads import ordered_map
 from .._model.mixture_cells import cell_points
 from ..families.family import Family
 from ..families.mixtures import WIDTH
-from ..families.rows import Columns, RowSums
-from .smoothing import Pair, Parts, has_log_moments
+from ..families.rows import Pair, RowSums
+from .smoothing import Parts, has_log_moments
 
 # dispersions that are tried, relative to the overall level; at the first the variance is 0
-_GRID = np.array(
+_DISPERSIONS = np.array(
     [-50.0, -24.0, -18.0, -12.0, -8.0, -5.0, -3.0, -1.5, 0.0, 2.0, 5.0, 10.0]
 )
 # dispersion that stands for variance 0, relative to the level
 _LOG_SMALL = float(np.log(1e-12))
 # difference for slopes, and last step, in units of the location
-_STEP = 1e-3
+_LOCATION_STEP = 1e-3
 _STOP = 1e-9
 # Newton steps: from the level, near, at the end
 _FIRST_STEPS = 60
-_STEPS = 2
+_LOCATION_STEPS = 2
 _LAST_STEPS = 6
-_ROUNDING = 1e-12
+_LIKELIHOOD_ROUNDING = 1e-12
 # components of mixtures, which are flat if this many sds apart
 _NUMBER = 100
-_FLAT = 1.2
+_FLAT_RATIO = 1.2
 # in sum at the start, because EM cannot raise a weight of 0
-_LEAST_WEIGHT = 1e-3
+_LEAST_START = 1e-3
 # nats of the last cycle of EM
 _GAIN = 0.002
 _MOST_CYCLES = 2000
@@ -60,7 +60,7 @@ class _Profile:
 
         rows = self.rows[part]
         location = start
-        step = _STEP * self.unit
+        step = _LOCATION_STEP * self.unit
         both = np.stack([dispersion, dispersion])
         for _ in range(steps):
             pair = np.stack([location, location + step])
@@ -93,10 +93,10 @@ def maximise(family: Family, data: RowSums) -> Maxima:
     profile = _Profile(data, rows, float(family.unit(np.array(centre))))
     all_rows = np.arange(len(rows))
     location = np.full(len(rows), level)
-    grid = centre + _GRID
+    grid = centre + _DISPERSIONS
     profiles: list[tuple[Floats, Floats, Floats]] = []
     for point in grid:
-        steps = _STEPS if profiles else _FIRST_STEPS
+        steps = _LOCATION_STEPS if profiles else _FIRST_STEPS
         profiles.append(profile.at(location, np.full(len(rows), point), steps))
         location = profiles[-1][0]
     locations, values, slopes = np.swapaxes(profiles, 0, 1)
@@ -108,14 +108,18 @@ def maximise(family: Family, data: RowSums) -> Maxima:
     inside = np.flatnonzero((low >= 0) & (low < len(grid) - 1))
 
     def slope(dispersion: Floats, row: Ints) -> Floats:
-        location[row], _, slopes = profile.at(location[row], dispersion, _STEPS, row)
+        location[row], _, slopes = profile.at(
+            location[row], dispersion, _LOCATION_STEPS, row
+        )
         return slopes
 
     ends = grid[low[inside]], grid[low[inside] + 1]
     root = elementwise.find_root(slope, ends, args=(inside,))
     dispersion[inside] = root.x
     location, value, _ = profile.at(location, dispersion, _LAST_STEPS)
-    positive = (slopes[0] > 0) | (value - values[0] > _ROUNDING * np.abs(value))
+    positive = (slopes[0] > 0) | (
+        value - values[0] > _LIKELIHOOD_ROUNDING * np.abs(value)
+    )
     positive &= dispersion > centre + _LOG_SMALL
     at_floor = locations[0], np.full(len(rows), centre + _LOG_SMALL), values[0]
     estimates = np.where(positive, (location, dispersion, value), at_floor)
@@ -151,9 +155,9 @@ def search(
         location = base.centre
         spread = base.spread
     places = location[:, None] + spread[:, None] * z
-    width = max(WIDTH, float(z[1] - z[0]) / _FLAT)
+    width = max(WIDTH, float(z[1] - z[0]) / _FLAT_RATIO)
     sds = np.repeat(width * spread[:, None], len(z), axis=1)
-    start = special.softmax(-0.5 * z**2) + _LEAST_WEIGHT / len(z)
+    start = special.softmax(-0.5 * z**2) + _LEAST_START / len(z)
 
     def search_bin(k: int) -> tuple[Floats, float, bool]:
         cells_of_bin = {

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from .._lib.arguments import OneOf, convert_fields
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Bools, Columns, Floats, Ints
 from .._lib.errors import FitError
 from .._lib.progress import phase
 from .._lib.reprs import short
@@ -20,17 +20,15 @@ from ..data.statistics import Statistics
 from ..families import FAMILIES
 from ..families.family import Family
 from ..families.priors import Prior, Spline
-from ..families.rows import RowSums
+from ..families.rows import Pair, RowSums
 from ..fits.curves import Curves
 from ..fits.fit import Method, Status
 from ..inference.density import SAMPLED
 from ..inference.fit_tree import bin_table
-from ..posterior.item_columns import Columns
 from ..posterior.weights import ComponentWeights, moment_variables
 from ..prior_table import ARRAYS, moments
 from .bins import Maxima, maximise, search
 from .smoothing import (
-    Pair,
     Parts,
     Smoothing,
     has_log_moments,
@@ -40,8 +38,8 @@ from .smoothing import (
     smooth_mixtures,
 )
 
-_KNOTS = "mean_knot", "variance_knot"
-_ESTIMATES = ("mean", "variance", "log_likelihood", "mean_log", "variance_log")
+_KNOT_DIMS = "mean_knot", "variance_knot"
+_BIN_ESTIMATES = ("mean", "variance", "log_likelihood", "mean_log", "variance_log")
 # dispersion where EM begins, relative to the level
 _NARROWEST = 2.0 * float(np.log(1e-3))
 COMPONENTS = ("weight", "component_place", "component_sd")
@@ -143,7 +141,7 @@ class FiveSteps(Method):
                 "soc.FiveSteps() fits each bin by itself: leave model= out, or use soc.VI()"
             )
         with phase("fit: five steps", enabled=progress):
-            _check(stats, prior, self)
+            _check_arguments(stats, prior, self)
             return _fit_bins(stats, prior, self.moments)
 
 
@@ -236,7 +234,7 @@ def _tree(
 ) -> xr.DataTree:
     """The fit's `DataTree`, with the estimates of occupied bins."""
     posterior = xr.Dataset(coords={name: [0] for name in SAMPLED})
-    curves = zip(bins.prior.curve_names, _KNOTS, estimates.curves, strict=True)
+    curves = zip(bins.prior.curve_names, _KNOT_DIMS, estimates.curves, strict=True)
     for name, dim, (knots, curve) in curves:
         posterior[name] = xr.DataArray(curve[None, None], {dim: knots}, (*SAMPLED, dim))
     for name, part in zip(COMPONENTS, estimates.parts, strict=False):
@@ -248,7 +246,7 @@ def _tree(
     natural = bins.family.natural_moments(estimates.location, estimates.variance)
     values = *natural, estimates.log_likelihood, *estimates.log_moments
     per_bin = constant[["n_items"]]
-    for name, value in zip(_ESTIMATES, values, strict=False):
+    for name, value in zip(_BIN_ESTIMATES, values, strict=False):
         per_bin[name] = "bin", value
     groups = {
         "posterior": posterior,
@@ -280,7 +278,7 @@ def _notes(family: Family, data: RowSums, maxima: Maxima) -> list[str]:
     return [note for note, number in notes.items() if number]
 
 
-def _check(stats: Statistics, prior: Prior, method: FiveSteps) -> None:
+def _check_arguments(stats: Statistics, prior: Prior, method: FiveSteps) -> None:
     """Refuse options that five steps cannot use."""
     name = type(prior).__name__
     log = method.moments == "log"

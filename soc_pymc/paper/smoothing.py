@@ -21,27 +21,27 @@ from .._model.splines import (
 )
 from ..families.family import Family
 from ..families.poisson import inverse_trigamma
+from ..families.rows import Pair
 from ..families.scales import LOG
 
-Pair = tuple[Floats, Floats]
 # of components: weights, and means and sds of log theta, logit theta or theta, each (bins, R)
 Parts = tuple[Floats, Floats, Floats]
 
 # of a smoothing spline; with more bins it is a regression spline at quantiles
-_MOST_KNOTS = 100
+_MOST_SMOOTHING_KNOTS = 100
 # iterations of weights at the curves and curves with these weights
-_ROUNDS = 4
+_WEIGHT_ROUNDS = 4
 # as a share of the average spread, because a smooth curve of variances may cross 0
-_LEAST = 0.01
+_LEAST_VARIANCE = 0.01
 # error of a curve stored as a spline, and its most knots
-_CLOSE = 1e-4
+_STORED_ERROR = 1e-4
 _MOST_STORED = 400
 # smoothing parameters tried before refinement of the best
 _MULTIPLES = 121
-_RIDGE = 1e-9
+_STRETCH_RIDGE = 1e-9
 _SPLINE_RIDGE = 1e-10
 # largest logarithm of a stretch, and moves of Betas to a mean
-_LONGEST = 3.0
+_LONGEST_STRETCH = 3.0
 _SHIFTS = 8
 
 
@@ -127,13 +127,15 @@ class Smoothing:
             return to_curves(natural_spline(mean, *level), bounded)
 
         # weights at the estimates would share their noise
-        for _ in range(_ROUNDS):
+        for _ in range(_WEIGHT_ROUNDS):
             level, spread = map(smoothing_spline, inner, targets, weights)
-            least = _LEAST * float(np.average(targets[1], weights=weights[1]))
+            least = _LEAST_VARIANCE * float(np.average(targets[1], weights=weights[1]))
             smooth = curves(*within)
-            information = [_positive(x[fitted]) for x in self.information(*smooth)]
+            information = [
+                _positive_weight(x[fitted]) for x in self.information(*smooth)
+            ]
             weights = [
-                _positive(x)
+                _positive_weight(x)
                 for x in precision(*(x[fitted] for x in smooth), *information)
             ]
         axis, other_axis = self.axes
@@ -143,7 +145,7 @@ class Smoothing:
         if monotone:
             basis = spline_matrix(inner[0], knots)
             metric = basis.T @ (weights[0][:, None] * basis)
-            metric += _RIDGE * np.trace(metric) * np.eye(len(metric))
+            metric += _STRETCH_RIDGE * np.trace(metric) * np.eye(len(metric))
             mean = project_monotone(mean[None], knots, metric)[0]
         return (knots, mean), _as_spline(
             lambda u: curves(np.zeros(len(u)), u)[1], spread[0]
@@ -157,7 +159,7 @@ class Smoothing:
         return location, dispersion
 
 
-def _positive(weight: Floats) -> Floats:
+def _positive_weight(weight: Floats) -> Floats:
     return np.maximum(weight, 1e-12 * weight.max())
 
 
@@ -166,7 +168,10 @@ def _as_spline(exact: Callable[[Floats], Floats], knots: Floats) -> Pair:
     while True:
         middle = 0.5 * (knots[1:] + knots[:-1])
         values = exact(knots)
-        coarse = np.abs(natural_spline(middle, knots, values) - exact(middle)) > _CLOSE
+        coarse = (
+            np.abs(natural_spline(middle, knots, values) - exact(middle))
+            > _STORED_ERROR
+        )
         if not coarse.any() or len(knots) + coarse.sum() > _MOST_STORED:
             return knots, values
         knots = np.sort(np.concatenate([knots, middle[coarse]]))
@@ -178,7 +183,7 @@ def smoothing_spline(position: Floats, response: Floats, weight: Floats) -> Pair
     It minimises weighted squares plus a multiple of the roughness (Green and Silverman 1994), which
     maximises the restricted likelihood (Wood 2011). Two points make a line, one a constant.
     """
-    knots = place_knots(position, np.ones(len(position)), _MOST_KNOTS)
+    knots = place_knots(position, np.ones(len(position)), _MOST_SMOOTHING_KNOTS)
     basis = spline_matrix(position, knots)
     w = weight / weight.mean()
     gram = basis.T @ (w[:, None] * basis)
@@ -255,7 +260,7 @@ def adjusted(
             ratio = curves(*moved(log_stretch, row))[1] / spread[row]
         return np.log(np.nan_to_num(ratio, nan=1e300, posinf=1e300))
 
-    ends = np.full((2, len(location)), [[-_LONGEST], [_LONGEST]])
+    ends = np.full((2, len(location)), [[-_LONGEST_STRETCH], [_LONGEST_STRETCH]])
     root = elementwise.find_root(log_excess, tuple(ends), args=(bins,))
     nearer_end = np.where(np.abs(root.f_bracket[0]) < np.abs(root.f_bracket[1]), *ends)
     return moved(np.where(root.success, root.x, nearer_end), bins)

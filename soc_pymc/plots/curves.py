@@ -18,17 +18,20 @@ from ..families.rows import MEAN_ONLY
 from ..families.scales import LINEAR, LOG, Scale
 from ..fits.fit import FIT, Fit
 from ..posterior.averages import scorer
-from ..posterior.calibration import bands, calibration_curves, curves_of, default_scores
+from ..posterior.calibration import (
+    bands,
+    calibration_curves,
+    curve_dataset,
+    default_scores,
+)
 from ..posterior.predictive import posterior_of
 from ..quantities.curves import SHARES, score_quantiles
 from . import style
 from .style import AX, Panels
 
 _POINTS = 40  # dots
-_END_MARGIN = (
-    # share of the axis between the outermost scores and those without a position
-    0.05
-)
+# share of the axis between the outermost scores and those without a position
+_END_MARGIN = 0.05
 _PRIOR_GROUPS = "prior", "prior_predictive"
 _PRIOR_RESULT = "what soc.prior_predictive(prior, stats) returned"
 _LEVEL_BINS = 30  # of the histogram of a level
@@ -43,24 +46,11 @@ _SHOWN = (0.01, 0.99)
 _SHARES = np.linspace(0.0, 1.0, 201)
 _FEW = 10.0  # counts up to here lie evenly, more on a logarithmic axis
 _LINE: dict[str, Any] = {"color": style.CURVE, "linewidth": 0.7, "alpha": 0.4}
-_DOTS: dict[str, Any] = {
-    "fmt": "o",
-    "color": style.OBSERVED,
-    "elinewidth": 0.8,
-    "zorder": 3,
-}
-_DOTS["markersize"] = 3.5
-_ATOMS: dict[str, Any] = {
-    "fmt": "D",
-    "color": style.CURVE,
-    "elinewidth": 1.2,
-    "zorder": 4,
-}
-_ATOMS |= {
-    "capsize": 5,
-    "capthick": 1.2,
-    "markersize": 2.2,
-}  # short bars: caps beyond the marker
+_DOTS: dict[str, Any] = {"fmt": "o", "color": style.OBSERVED, "zorder": 3}
+_DOTS |= {"elinewidth": 0.8, "markersize": 3.5}
+_ATOMS: dict[str, Any] = {"fmt": "D", "color": style.CURVE, "zorder": 4}
+# short bars: caps beyond the marker
+_ATOMS |= {"elinewidth": 1.2, "markersize": 2.2, "capsize": 5, "capthick": 1.2}
 
 
 def plot_curves(
@@ -222,9 +212,8 @@ def _atom_points(fit: Fit, axes: Panels, prob: float) -> None:
     """Draw points with bars at scores that many items share, which are not on the curves."""
     curves = _mean_and_spread(fit, fit.atoms)
     score = curves["score"].to_numpy()
-    label = "a score of many items, by itself"
     places = _drawn_at(fit, score)
-    label = f"{label} (bars: {prob:.0%})"
+    label = f"a score of many items, by itself (bars: {prob:.0%})"
     if ends := [f"{t:g}" for t in score[places != score]]:
         label += f"; {' and '.join(ends)} at the end{'s' * (len(ends) > 1)}"
     for ax, (low, middle, high) in zip(axes, _banded(curves, prob), strict=True):
@@ -253,17 +242,16 @@ def _label_curves(fit: Fit, axes: Panels, score: Floats, what: str) -> None:
         top.plot(score, score, "--", color=style.REFERENCE, lw=1, label="theta = score")
     for ax in axes:
         if ax.get_xscale() != scale:  # axes may share it
-            style.scaled_axis(ax.xaxis, scale, float(score.min()), float(score.max()))
+            style.scaled_axis(ax.xaxis, scale, score)
     for ax, name in ((top, outcome.theta.name), (bottom, LOG.name if relative else "")):
         if ax.dataLim.y0 > 0:
-            style.scaled_axis(ax.yaxis, name, ax.dataLim.y0, ax.dataLim.y1)
+            style.scaled_axis(ax.yaxis, name, ax.dataLim.intervaly)
     mean = f"E(theta | score)\n{_theta_words(fit)[0]}"
     style.finish(top, f"Calibration curves{what}\n{_sizes_of(fit)}", "", mean)
     spread = "sd(theta | score)" + ("\n/ E(theta | score)" if relative else "")
     score_name = style.named("score", fit.curves.roles.outcomes.get("score"))
-    style.finish(
-        bottom, "", score_name, spread, legend=False
-    )  # the upper panel has one
+    # the upper panel has a legend
+    style.finish(bottom, "", score_name, spread, legend=False)
     if not relative:
         bottom.set_ylim(bottom=0.0)
 
@@ -342,10 +330,9 @@ def plot_prior(
         ax.plot(mean, 0.0, "o", color=color, markersize=5, clip_on=False, zorder=3)
     highest = max(float(np.nanmax(density)) for _, density, _ in densities)
     drawn = [theta[density > _REACH * highest] for theta, density, _ in densities]
-    low = min(float(theta.min()) for theta in drawn if len(theta))
-    high = max(float(theta.max()) for theta in drawn if len(theta))
-    style.scaled_axis(ax.xaxis, scale.name, low, high)
-    ax.set(xlim=(low, high), ylim=(0.0, 1.05 * highest))
+    in_view = np.concatenate(drawn)
+    style.scaled_axis(ax.xaxis, scale.name, in_view)
+    ax.set(xlim=(in_view.min(), in_view.max()), ylim=(0.0, 1.05 * highest))
     what = "Theta given the score" if scored else "Theta of all items"
     unit = "density" if scale is LINEAR else f"density of the {scale.name} of theta"
     title = f"{what}{where}\n{_sizes_of(fit)}"
@@ -426,11 +413,11 @@ def plot_prior_predictive(
     )
     _draw_lines(panels[0], score, mean, lines, along_x=True)
     if style.is_rate(score):
-        style.scaled_axis(panels[0].xaxis, LOG.name, score[0], score[-1])
+        style.scaled_axis(panels[0].xaxis, LOG.name, score)
     if outcome.theta is not LINEAR:
-        low, high = map(float, np.quantile(mean, _SHOWN))
-        style.scaled_axis(panels[0].yaxis, outcome.theta.name, low, high)
-        panels[0].set_ylim(low, high)
+        in_view = np.quantile(mean, _SHOWN)
+        style.scaled_axis(panels[0].yaxis, outcome.theta.name, in_view)
+        panels[0].set_ylim(*in_view)
     style.finish(
         panels[0], "Curves drawn from the prior", "score", "E(theta | score)", False
     )
@@ -457,15 +444,8 @@ def _draw_lines(
         *((across, drawn.T) if along_x else (drawn.T, across)), label=labels, **_LINE
     )
     fill = ax.fill_between if along_x else ax.fill_betweenx
-    fill(
-        across,
-        low,
-        high,
-        color=style.CURVE,
-        alpha=0.12,
-        linewidth=0,
-        label="90% of the draws",
-    )
+    look: dict[str, Any] = {"color": style.CURVE, "alpha": 0.12, "linewidth": 0}
+    fill(across, low, high, label="90% of the draws", **look)
     median = (across, middle) if along_x else (middle, across)
     ax.plot(*median, color=style.CURVE, linewidth=2.6, label="median")
 
@@ -483,7 +463,7 @@ def fitted_curves(
         raise FitError(f"the curve of the variance cannot be drawn: {MEAN_ONLY}")
     if group is None and _weighs_by_size(fit):
         scores = default_scores(fit.curves) if score is None else np.array(score)
-        return curves_of(posterior_of(fit), {"score": scores}, by_size=True)
+        return curve_dataset(posterior_of(fit), {"score": scores}, by_size=True)
     return calibration_curves(fit, score, group)
 
 

@@ -136,7 +136,7 @@ def plot_shrinkage(
     pulled = on_axis[:: max(1, len(on_axis) // _LINES)]
     ax.vlines(pulled["rate"], pulled["rate"], pulled["theta"], **_PULL)
     if rates:
-        _log_axes(ax, len(on_axis) < len(items), (low, high), items["theta"].to_numpy())
+        _log_axes(ax, len(on_axis) < len(items), (low, high), items["theta"])
     word = style.named(outcome.words.size, sizes)
     _size_legend(ax, items["size"].to_numpy(), word, power)
     name = style.escaped(observed, 20)
@@ -195,7 +195,7 @@ def _points(ax: Axes, items: pd.DataFrame, score: str, rates: bool) -> None:
         points, ax=ax, label=style.named("score", score), shrink=0.7
     )
     if logarithmic:
-        style.plain_ticks(bar.ax.yaxis, low, high)
+        style.plain_ticks(bar.ax.yaxis, (low, high))
 
 
 def _areas(size: Floats, sizes: Floats) -> Floats:
@@ -205,17 +205,18 @@ def _areas(size: Floats, sizes: Floats) -> Floats:
     return np.asarray(6.0 + 54.0 * np.log(size / low) / max(np.log(high / low), 1e-300))
 
 
-def _log_axes(ax: Axes, zeros: bool, rate: tuple[float, float], theta: Floats) -> None:
+def _log_axes(
+    ax: Axes, zeros: bool, rate: tuple[float, float], theta: pd.Series
+) -> None:
     """Make both axes logarithmic, with a place for rate 0."""
     low, high = rate
-    ends = float(theta.min()), float(theta.max())
-    style.scaled_axis(ax.yaxis, LOG.name, *ends)
-    style.scaled_axis(ax.xaxis, LOG.name, low, high)
+    style.scaled_axis(ax.yaxis, LOG.name, theta)
+    style.scaled_axis(ax.xaxis, LOG.name, rate)
     if zeros:
         ax.set_xscale("symlog", linthresh=low)
         ax.xaxis.set_major_formatter(style.plain)
     left = -0.5 * low if zeros else low / 1.2
-    ax.set(xlim=(left, 1.3 * high), ylim=(ends[0] / 1.3, 1.3 * ends[1]))
+    ax.set(xlim=(left, 1.3 * high), ylim=(theta.min() / 1.3, 1.3 * theta.max()))
 
 
 def _size_legend(ax: Axes, size: Floats, title: str, power: float) -> None:
@@ -305,14 +306,10 @@ class CalibrationDisplay:
         )
         share = self.bins["share"]
         bars = [share - self.bins["low"], self.bins["high"] - share]
-        points: dict[str, Any] = {
-            "fmt": "o",
-            "color": color,
-            "markersize": 4,
-            "zorder": 3,
-        }
+        points: dict[str, Any] = {"fmt": "o", "color": color, "markersize": 4}
         # not clipped: a point at 0 or 1 is complete
-        panel.errorbar(self.bins["p"], share, yerr=bars, clip_on=False, **points)
+        points |= {"clip_on": False, "zorder": 3}
+        panel.errorbar(self.bins["p"], share, yerr=bars, **points)
         panel.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
         prob = f"{self.prob:.0%}"
         title = f"Calibration curve, {prob} band of the whole curve\ndots: bins, {prob} intervals"
@@ -382,14 +379,14 @@ def plot_calibration(
     name = OrNone(A(str, "text"))(name, "name")
     ax = AX(ax, "ax")
     # which loads PyMC
-    from ..inference.fitting import fit as fit_statistics
+    from ..inference.fitting import fit_prior
 
     labels = np.asarray(y)
     predicted = numbers_of(p, "p", ItemsError)
     if labels.ndim != 1 or predicted.shape != labels.shape:
         shapes = f"not {labels.shape} and {predicted.shape}"
         raise ItemsError(f"y and p must be vectors of one length, {shapes}")
-    labels = _positive(labels, pos_label)
+    labels = _is_positive(labels, pos_label)
     if outside := int((~((predicted >= 0) & (predicted <= 1))).sum()):
         raise ItemsError(
             f"{outside:,} of {predicted.size:,} probabilities p are not from 0 to 1"
@@ -401,20 +398,20 @@ def plot_calibration(
         )
     table = pd.DataFrame({"p": predicted, "y": labels.astype(float), "n": 1})[proper]
     items = BinomialItems(table, score="p", successes="y", trials="n")
-    fit = fit_statistics(summarize(items, on_leakage="ignore"), prior)
+    fit = fit_prior(summarize(items, on_leakage="ignore"), prior)
     # beyond 98% of the scores, what is smooth in the logit runs upright along the linear axis
     axis = fit.axis("mean")
     low, high = axis(np.quantile(table["p"], _ENDS))
     scores = np.asarray(axis.inverse(np.linspace(low, high, _POINTS)))
     curve = calibration_curves(fit, scores)[["mean"]]
     lower, mean, upper = bands(curve, prob, simultaneous=True)["mean"].to_numpy()
-    observed = _observed(labels, predicted, n_bins, prob)
-    return CalibrationDisplay(
-        scores, mean, lower, upper, observed, prob, fit, name
-    ).plot(ax)
+    observed = _share_by_bin(labels, predicted, n_bins, prob)
+    curves = {"score": scores, "mean": mean, "lower": lower, "upper": upper}
+    display = CalibrationDisplay(**curves, bins=observed, prob=prob, fit=fit, name=name)
+    return display.plot(ax)
 
 
-def _positive(labels: NDArray[Any], pos_label: object) -> Bools:
+def _is_positive(labels: NDArray[Any], pos_label: object) -> Bools:
     """Return whether each label is that of the positive class."""
     classes = pd.unique(pd.Series(labels))
     unknown = [label for label in classes if label not in (0, 1)]
@@ -429,7 +426,7 @@ def _positive(labels: NDArray[Any], pos_label: object) -> Bools:
     return np.asarray(labels == (1 if pos_label is None else pos_label), dtype=bool)
 
 
-def _observed(labels: Bools, p: Floats, n_bins: int, prob: float) -> pd.DataFrame:
+def _share_by_bin(labels: Bools, p: Floats, n_bins: int, prob: float) -> pd.DataFrame:
     """Return shares of positive labels in bins of equally many items, with Jeffreys' intervals."""
     proper = (p > 0) & (p < 1)
     cuts = np.unique(

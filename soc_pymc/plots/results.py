@@ -23,6 +23,7 @@ _PROB = 0.95  # probability of bands that chance alone fills
 # of panels in a figure, and of bars in a histogram
 _COLUMNS = 3
 _CELLS = 10
+_BAND: dict[str, Any] = {"color": style.REFERENCE, "alpha": 0.12, "lw": 0}
 _PALEST = 0.9  # the light end of a colour map is hard to see on white
 # inches
 _ROW = 0.24
@@ -100,9 +101,8 @@ def plot_pit(
     for place, (of_slice, panel) in enumerate(zip(slices, axes, strict=True)):
         x = "PIT" if place >= len(slices) - columns else ""
         y = "ECDF - uniform" if place % columns == 0 else ""
-        style.finish(
-            panel, _ecdf(result, of_slice, panel), x, y, ax is not None, fontsize=8
-        )
+        title = _ecdf(result, of_slice, panel)
+        style.finish(panel, title, x, y, ax is not None, fontsize=8)
         drawn, labels = panel.get_legend_handles_labels()
         handles |= dict(zip(labels, drawn, strict=True))
     if ax is None:
@@ -124,27 +124,13 @@ def _ecdf(result: CheckResult, number: int, ax: Axes) -> str:
     n = int(pit["n_items"])
     u = pit["u"].to_numpy()
     bound = float(stats.kstwo.isf(1 - _PROB, n))
-    ax.axhspan(
-        -bound,
-        bound,
-        label=f"{_PROB:.0%} band",
-        color=style.REFERENCE,
-        alpha=0.12,
-        lw=0,
-    )
+    ax.axhspan(-bound, bound, label=f"{_PROB:.0%} band", **_BAND)
     ax.axhline(0, color=style.REFERENCE, linewidth=0.8)
-    ax.plot(
-        u,
-        pit["averaged"],
-        color=style.GREY,
-        linewidth=1,
-        label="averaged over randomisation",
-    )
+    label = "averaged over randomisation"
+    ax.plot(u, pit["averaged"], color=style.GREY, linewidth=1, label=label)
     verdict = row["verdict"]
-    label = f"PIT: {row['verdict']}"
-    ax.plot(
-        u, pit["randomised"], color=style.VERDICTS[verdict], linewidth=1.5, label=label
-    )
+    look: dict[str, Any] = {"color": style.VERDICTS[verdict], "linewidth": 1.5}
+    ax.plot(u, pit["randomised"], label=f"PIT: {verdict}", **look)
     highest = max(float(np.abs(pit[line]).max()) for line in ("randomised", "averaged"))
     reach = max(1.5 * bound, 1.1 * highest)
     ax.set(xlim=(0, 1), ylim=(-reach, reach), xticks=[0, 0.5, 1])
@@ -163,9 +149,7 @@ def _histograms(result: CheckResult, ax: Axes) -> None:
     density = [_CELLS * np.diff(np.interp(edges, bins["u"], line)) for line in ecdf]
     error = stats.norm.isf((1 - _PROB) / 2) * np.sqrt((_CELLS - 1) / np.median(n))
     label = f"{_PROB:.0%} of points by chance"
-    ax.axhspan(
-        1 - error, 1 + error, label=label, color=style.REFERENCE, alpha=0.15, lw=0
-    )
+    ax.axhspan(1 - error, 1 + error, label=label, **_BAND)
     ends = float(score.min()), float(score.max())
     norm = colors.LogNorm(*ends) if style.is_rate(score) else colors.Normalize(*ends)
     shades = colors.LinearSegmentedColormap.from_list(
@@ -180,7 +164,7 @@ def _histograms(result: CheckResult, ax: Axes) -> None:
         ScalarMappable(norm, shades), ax=ax, label="score of the bin"
     )
     if style.is_rate(score):
-        style.plain_ticks(bar.ax.yaxis, *ends)
+        style.plain_ticks(bar.ax.yaxis, ends)
     ax.set(xlim=(0, 1), ylim=(0, None))
     title = f"{int(n.sum()):,} items in {counted(len(n), 'bin')} of the score"
     style.finish(ax, title, "PIT", "density")
@@ -278,13 +262,9 @@ def _draw(ax: Axes, part: pd.DataFrame, total: int, reference: float | None) -> 
         rows = verdict == name if name != "ok" else ~np.isin(verdict, ("warn", "fail"))
         ax.hlines(place[rows], low[rows], high[rows], color=color, linewidth=1.6)
         ax.plot(value[rows], place[rows], "o", color=color, markersize=4.5)
-    numbers = np.concatenate(
-        [value, low, high, [] if reference is None else [reference]]
-    )
+    numbers = np.hstack([value, low, high, [] if reference is None else reference])
     if style.is_rate(numbers):
-        style.scaled_axis(
-            ax.xaxis, LOG.name, float(np.nanmin(numbers)), float(np.nanmax(numbers))
-        )
+        style.scaled_axis(ax.xaxis, LOG.name, numbers)
     else:
         ax.locator_params(axis="x", nbins=6)
     ax.margins(x=0.05)

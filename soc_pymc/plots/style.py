@@ -85,12 +85,8 @@ def finish(
         width = 72 * ax.bbox.width / ax.figure.dpi
         columns = max(1, int(width / (_KEY + _LETTER * max(map(len, labels)))))
         lines = -(-len(labels) // columns)
-        place: dict[str, Any] = {
-            "loc": "lower left",
-            "bbox_to_anchor": (0, 1),
-            "borderaxespad": 0,
-        }
-        ax.legend(ncols=columns, **place, **FRAMELESS)
+        place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1)}
+        ax.legend(ncols=columns, borderaxespad=0, **place, **FRAMELESS)
     ax.set_title(title, fontsize=fontsize, loc="left", pad=6 + _LINE * lines)
     ax.set_xlabel(x)
     ax.set_ylabel(y)
@@ -100,23 +96,24 @@ def finish(
         ax.spines[side].set_visible(False)
 
 
-def scaled_axis(axis: XAxis | YAxis, scale: str, low: float, high: float) -> None:
-    """Make an axis (``ax.xaxis``) logarithmic or logit by the name of its scale, or leave it."""
+def scaled_axis(axis: XAxis | YAxis, scale: str, values: ArrayLike) -> None:
+    """Make an axis of values (``ax.xaxis``) logarithmic or logit, by the scale's name, if any."""
     if scale not in (LOG.name, LOGIT.name):
         return
     set_scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
     set_scale(scale)
     if scale == LOG.name:
-        plain_ticks(axis, low, high)
+        plain_ticks(axis, values)
     else:
         axis.set_major_locator(ticker.LogitLocator(nbins=7))
         axis.set_major_formatter(plain)
         axis.set_minor_locator(ticker.NullLocator())
 
 
-def plain_ticks(axis: Axis, low: float, high: float) -> None:
-    """Label a logarithmic axis, such as that of a colour bar, with plain numbers."""
-    decades = np.log10(high / low)
+def plain_ticks(axis: Axis, values: ArrayLike) -> None:
+    """Label a logarithmic axis of values, such as that of a colour bar, with plain numbers."""
+    numbers = np.asarray(values, dtype=float)
+    decades = np.log10(np.nanmax(numbers) / np.nanmin(numbers))
     if decades < 0.5:
         axis.set_major_locator(ticker.MaxNLocator(5))
     else:
@@ -146,12 +143,10 @@ def escaped(name: object, most: int = 40) -> str:
     """Return a user's name as plain text on one line: nothing in it is read as mathematics."""
     words = " ".join(str(name).split())
     words = words if len(words) <= most else f"{words[: most - 1]}…"
-    words = words.replace(
-        "$", r"\$"
-    )  # else it is read as mathematics, which may be an error
-    return (
-        f"\u200b{words}" if words.startswith("_") else words
-    )  # legends leave out such labels
+    # else it is read as mathematics, which may be an error
+    words = words.replace("$", r"\$")
+    # legends leave out labels that begin with an underscore
+    return f"\u200b{words}" if words.startswith("_") else words
 
 
 def named(what: str, name: object) -> str:

@@ -8,12 +8,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from scipy.interpolate import RegularGridInterpolator
 
 from .. import prior_table
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints
 from ..fits.curves import Curves
 from .item_columns import (
-    Columns,
     Scorer,
     ThetaMixture,
     in_chunks,
@@ -21,9 +22,18 @@ from .item_columns import (
     prior_columns,
     select,
 )
-from .mesh import interpolated
 from .predictive import Posterior, widened
 from .prior_build import table_of, why_no_table
+
+# points along each axis of a mesh of 1, 2 or 3 (score, size, outcome), and least number of items
+_POINTS = (0, 20, 20, 12)
+_LEAST_ITEMS = 80
+# least size, and least quantile as a share of the mean
+_TINY = 1e-300
+_SMALL = 1e-4
+# items that prove a mesh; error allowed, in widths of the interval
+_SAMPLE = 40
+_WITHIN = 0.02
 
 _Pair = tuple[Floats, Floats]
 # From log densities (members, n) of outcomes, the ends (2, members, n) of their cdf intervals, made
@@ -57,9 +67,8 @@ def _by_draws(
 ) -> Scorer:
     def rows(columns: Columns) -> Floats:
         theta = posterior.theta(columns)
-        return posterior.family.summaries(
-            theta.weight, theta.a, theta.b, probs, theta.zero, exact
-        )
+        members = theta.weight, theta.a, theta.b
+        return posterior.family.summaries(*members, probs, zero=theta.zero, exact=exact)
 
     return partial(in_chunks, rows, posterior.curves.items_at_once)
 
@@ -75,8 +84,7 @@ def _by_table(posterior: Posterior, probs: Sequence[float], columns: Columns) ->
         return np.asarray(rows)
     score = _by_draws(posterior, probs)
     if len(probs) and not curves.prior.gridded:
-        moments = _by_draws(posterior, ())
-        for items, on_mesh in interpolated(curves, score, moments, columns, by_draws):
+        for items, on_mesh in _on_meshes(posterior, score, columns, by_draws):
             rows[:, items] = on_mesh
             flagged[items] = False
         by_draws = np.flatnonzero(flagged)
@@ -87,6 +95,110 @@ def _by_table(posterior: Posterior, probs: Sequence[float], columns: Columns) ->
             exact = _by_draws(posterior, probs, exact=True)
             rows[:, unsolved] = exact(select(columns, unsolved))
     return np.asarray(rows)
+
+
+# --- quantiles of items that are alike, on a mesh of score, size and outcome ---------------------
+
+
+def _on_meshes(
+    posterior: Posterior, score: Scorer, columns: Columns, items: Ints
+) -> Iterator[tuple[Ints, Floats]]:
+    """Yield alike items among some, and their rows: of all draws, with quantiles of a mesh.
+
+    Alike are items of one atom, group and count; of several counts if these are not close enough.
+    """
+    curves = posterior.curves
+    keys = pd.DataFrame({"atom": curves.atom(columns["score"][items])}, items)
+    keys["group"] = columns["group"][items] if curves.groups else ""
+    keys["outcome"] = own_outcomes(curves.outcome, columns)[0][items]
+    roles = [["atom", "group", "outcome"], ["atom", "group"]]
+    # hardly two values are equal
+    for by in roles if curves.outcome.positive else roles[1:]:
+        done: list[Ints] = []
+        for alike in keys.groupby(by).groups.values():
+            part = alike.to_numpy()
+            rows = _on_mesh(posterior, score, select(columns, part))
+            if rows is not None:
+                yield part, rows
+                done.append(part)
+        if done:
+            keys = keys.drop(np.concatenate(done))
+
+
+def _on_mesh(posterior: Posterior, score: Scorer, columns: Columns) -> Floats | None:
+    """Rows with interpolated quantiles; None if items are few or these are not close enough."""
+    if len(columns["score"]) < _LEAST_ITEMS:
+        return None
+    curves = posterior.curves
+    positive = curves.outcome.positive
+    outcome, size = own_outcomes(curves.outcome, columns)
+    centre, unit = _expected_outcome(curves, columns)
+    surprise = ((np.log1p(outcome) if positive else outcome) - centre) / unit
+    position = curves.position("mean", columns["score"])
+    at_items = np.column_stack([position, np.log(size + _TINY), surprise])
+    coordinates = columns["score"], size, outcome
+    varied = [k for k, values in enumerate(coordinates) if np.ptp(values) > 0.0]
+    points = at_items[:, varied]
+    axes = [np.linspace(x.min(), x.max(), _POINTS[len(varied)]) for x in points.T]
+    mesh = np.meshgrid(*axes, indexing="ij")
+    if not axes or 2 * mesh[0].size + _SAMPLE > len(points):
+        return None
+    at_mesh = dict(zip(varied, map(np.ravel, mesh), strict=True))
+    shape = _shape(score(_at_places(curves, columns, at_mesh)), positive)
+    if not np.isfinite(shape).all():
+        return None
+    on_mesh = shape.T.reshape(*mesh[0].shape, -1)
+    shape = RegularGridInterpolator(axes, on_mesh, "cubic")(points).T
+    sample = np.linspace(0, len(points) - 1, _SAMPLE).astype(int)
+    proof = score(select(columns, sample))
+    width = np.ptp(proof[3:], axis=0) if len(proof) > 4 else proof[1]
+    gap = _quantiles(proof, shape[:, sample], positive) - proof[3:]
+    if not (np.abs(gap) <= _WITHIN * width).all():
+        return None
+    rows = _by_draws(posterior, ())(columns)
+    return np.vstack([rows, _quantiles(rows, shape, positive)])
+
+
+def _at_places(curves: Curves, columns: Columns, places: dict[int, Floats]) -> Columns:
+    """Items at places of a mesh, which share all else with these."""
+    outcome = curves.outcome
+    number = len(next(iter(places.values())))
+    items = {name: np.repeat(values[:1], number) for name, values in columns.items()}
+    if 0 in places:
+        items["score"] = curves.axis("mean").inverse(places[0])
+    if 1 in places:
+        items[outcome.size] = np.exp(places[1])
+    if 2 in places:
+        centre, unit = _expected_outcome(curves, items)
+        values = centre + unit * places[2]
+        if outcome.positive:
+            most = items[outcome.size] if curves.family.name == "Beta" else np.inf
+            values = np.clip(np.expm1(values), 0.0, most)
+        items[outcome.observed] = values
+    return items
+
+
+def _expected_outcome(curves: Curves, columns: Columns) -> tuple[Floats, Floats]:
+    """Expected outcome, of counts as log(1 + y), and the unit of departures from it."""
+    size = own_outcomes(curves.outcome, columns)[1]
+    average = curves.average(columns["score"], columns.get("group"), size)
+    theta = curves.family.curve_variables(*average)
+    if curves.outcome.positive:
+        return np.log1p(size * theta["mean"]), np.ones(len(size))
+    return theta["mean"], np.hypot(size, np.sqrt(theta["variance"]))
+
+
+def _shape(rows: Floats, positive: bool) -> Floats:
+    """Quantiles without the scale of the posterior."""
+    mean, sd, _, *quantiles = rows
+    if positive:
+        return np.log(np.maximum(np.array(quantiles) / mean, _SMALL))
+    return (np.array(quantiles) - mean) / sd
+
+
+def _quantiles(rows: Floats, shape: Floats, positive: bool) -> Floats:
+    """Inverse of `_shape`."""
+    return rows[0] * np.exp(shape) if positive else rows[0] + rows[1] * shape
 
 
 # --- outcomes ------------------------------------------------------------------------------------
@@ -129,13 +241,13 @@ def _thetas(
         items = table_items(curves, columns)
         for part, theta in prior_table.posterior_nodes(table_of(curves), items):
             flagged[part] = theta.flagged & closely
-            yield part, ThetaMixture(theta.a, theta.b, _weights(theta))
+            yield part, ThetaMixture(theta.a, theta.b, _node_weights(theta))
     for chunk in _chunks(posterior, np.flatnonzero(flagged)):
         mixture = posterior.theta(select(columns, chunk))
         yield chunk, mixture.listed(posterior.family)
 
 
-def _weights(theta: prior_table.Posteriors) -> Floats:
+def _node_weights(theta: prior_table.Mixture) -> Floats:
     """Weights of nodes, (nodes, n), of which theta = 0, if it may be so, is the last."""
     if theta.zero is None:
         return np.asarray(theta.weight)
@@ -173,7 +285,7 @@ def _over_members(
             known = y[part], size[part], *members
             log_density = family.log_density(*known)
             interval = partial(family.cdf_interval, *known)
-            values = summarized(log_density, interval, _weights(theta), theta.ways)
+            values = summarized(log_density, interval, _node_weights(theta), theta.ways)
             summaries[:, part] = np.where(theta.flagged, np.nan, values)
     by_draws = np.flatnonzero(np.isnan(summaries).any(axis=0))
     for chunk in _chunks(posterior, by_draws):

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from .._lib import arguments
 from .._lib.arguments import DRAWS, PROBABILITY, SEED, A, numbers_of, shown, switch
-from .._lib.arrays import Floats
+from .._lib.arrays import Columns, Floats
 from .._lib.errors import FitError, ItemsWarning, warn_user
 from .._lib.threads import one_blas_thread
 from ..data.items import label_of
@@ -19,7 +19,6 @@ from ..families.priors import Prior
 from ..families.scales import LINEAR, LOG, LOGIT, SCALES
 from ..fits.curves import Curves
 from ..fits.fit import Fit
-from .item_columns import Columns
 from .predictive import Posterior, posterior_of, posterior_under
 from .scores import bin_scores_of, warn_of_extrapolation
 from .weights import P_ZERO, moment_variables
@@ -93,7 +92,7 @@ def calibration_curves(
     warn_of_extrapolation(curves, scores, "scores are")
     columns = {"score": scores, "group": labels, curves.outcome.size: sizes}
     known = {role: values for role, values in columns.items() if values is not None}
-    return curves_of(posterior, known)
+    return curve_dataset(posterior, known)
 
 
 def curve_variables(
@@ -105,7 +104,7 @@ def curve_variables(
     return _over_sizes(posterior, columns, by_size)
 
 
-def curves_of(
+def curve_dataset(
     posterior: Posterior, columns: Columns, by_size: bool = False
 ) -> xr.Dataset:
     """`calibration_curves` of `curve_variables`."""
@@ -154,11 +153,10 @@ def _sizes(curves: Curves, exposure: ArrayLike | None, n: int) -> Floats | None:
     if curves.prior.exposure is None:
         remedy = "leave out exposure=, or fit soc.Gamma(exposure=soc.Spline())"
         raise FitError(f"the fit's curves have no term in exposure: {remedy}")
-    sizes = numbers_of(exposure, "exposure")
-    if sizes.shape not in ((), (n,)) or not (np.isfinite(sizes) & (sizes > 0)).all():
-        rule = f"a positive number, or one for each of {n} scores"
-        raise FitError(f"exposure={shown(exposure)} must be {rule}")
-    return np.broadcast_to(sizes, n)
+    sizes = arguments.per_item(exposure, "exposure", n)
+    if not (np.isfinite(sizes) & (sizes > 0)).all():
+        raise FitError(f"exposure={shown(exposure)} must be positive numbers")
+    return sizes
 
 
 def _over_sizes(
@@ -335,7 +333,7 @@ def prior_predictive(
     tree = tree_of_draws(built, stats, groups, prior.monotone)
     posterior = posterior_under(Curves.of(tree, prior))
     columns = _some_items(posterior.curves, stats, items, rng)
-    curves = curves_of(posterior, {"score": default_scores(posterior.curves)})
+    curves = curve_dataset(posterior, {"score": default_scores(posterior.curves)})
     dims = ("chain", "draw", "item")
     outcomes = posterior.simulate(columns, rng).astype(outcome.dtype)
     drawn = xr.Dataset(

@@ -74,12 +74,9 @@ def export_prior(fit: Fit, path: str | os.PathLike[str]) -> Path:
         size = temporary.stat().st_size
         if size > _MOST_BYTES:
             what = f"{size / 1e6:.1f} MB in {meta['cells']:,} cells, more than 10 MB"
-            remedy = (
-                ", or write *.parquet, which is smaller"
-                if writer is _write_json
-                else ""
-            )
-            remedy = f"pool groups or leave out the term in exposure{remedy}"
+            remedy = "pool groups or leave out the term in exposure"
+            if writer is _write_json:
+                remedy += ", or write *.parquet, which is smaller"
             raise FitError(f"the table would be of {what}: {remedy}")
     return target
 
@@ -102,11 +99,8 @@ def _write_parquet(meta: Meta, columns: Nodes, path: Path) -> None:
     table = pa.table({**columns, "fit": digest})
     table = table.replace_schema_metadata({"soc_pymc_prior": json.dumps(meta)})
     split = [name for name, values in columns.items() if values.dtype.kind == "f"]
-    options = {
-        "use_dictionary": ["cell", "node", "wide", "fit"],
-        "use_byte_stream_split": split,
-    }
-    pq.write_table(table, path, compression="zstd", **options)
+    options = {"use_dictionary": ["cell", "node", "wide", "fit"], "compression": "zstd"}
+    pq.write_table(table, path, use_byte_stream_split=split, **options)
 
 
 def described(curves: Curves) -> tuple[Meta, Nodes]:
@@ -144,21 +138,13 @@ def _errors(curves: Curves, table: PriorTable) -> dict[str, float]:
     probes = rng.choice(len(n), _PROBES, p=n / n.sum())
     size = bins[outcome.size].to_numpy() / (n if outcome.sizes_add else 1.0)
     size = size[probes] * rng.choice(_TIMES, _PROBES)
+    columns: dict[str, Any] = {"score": bins["score"].to_numpy()[probes]}
     # trials are whole
-    size = np.where(size < 1.0, size, np.round(size))
-    columns: dict[str, Any] = {
-        "score": bins["score"].to_numpy()[probes],
-        outcome.size: size,
-    }
-    columns[outcome.observed] = np.zeros(
-        _PROBES
-    )  # without outcomes, sizes would not count
+    columns[outcome.size] = np.where(size < 1.0, size, np.round(size))
     if curves.groups:
         columns["group"] = rng.choice(np.array(curves.groups, dtype=object), _PROBES)
-    drawn = posterior.simulate(columns, rng)
-    columns[outcome.observed] = drawn[
-        rng.integers(len(drawn), size=_PROBES), np.arange(_PROBES)
-    ]
+    draw = rng.integers(curves.number, size=_PROBES)
+    columns[outcome.observed] = posterior.simulate(columns, rng, drawn_by=draw)
     exact = scorer(posterior, _LEVELS, "all")(columns)
     rows, flagged = posterior_summaries(table, table_items(curves, columns), _LEVELS)
     errors = {
@@ -166,9 +152,8 @@ def _errors(curves: Curves, table: PriorTable) -> dict[str, float]:
         for k, name in ((0, "mean"), (1, "sd"), (3, "lower"), (4, "upper"))
     }
     for name, error in errors.items():
-        bound = float(
-            np.quantile(np.append(np.nan_to_num(error, nan=np.inf), 0.0), _MOST_ITEMS)
-        )
+        known = np.append(np.nan_to_num(error, nan=np.inf), 0.0)
+        bound = float(np.quantile(known, _MOST_ITEMS))
         if bound > _FAR:
             distance = f"its {name} is {bound:.2g} posterior sd from that of every draw"
             items = f"at the {_MOST_ITEMS:.0%} point of {_PROBES:,} simulated items"

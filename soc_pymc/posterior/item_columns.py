@@ -1,6 +1,6 @@
 """Columns of items by role, read for a fit, and theta of items as finite mixtures."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from .._lib.arguments import Rule
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import is_shown, parts, phase
 from .._lib.threads import ordered_map
+from ..data.engines import check_types, scan
 from ..data.items import Items, check_outcomes
 from ..data.roles import MARK, Roles, columns_of
 from ..data.sources import arrow_table
 from ..data.statistics import Statistics
-from ..data.validation import check_types, scan
 from ..families.family import Family
 from ..families.outcome import Outcome
 from ..fits.curves import Curves
@@ -26,7 +26,6 @@ from .scores import warn_of_extrapolation
 
 # Arrays of one length by role: score, outcome, size and ``group``. Where an item stands for several
 # whose scores differ, ``spread`` is the variance of the first curve over them.
-Columns = Mapping[str, NDArray[Any]]
 # From items to mean, sd, variance, quantiles and any P(theta = 0 | t, y) of theta, (rows, n)
 Scorer = Callable[[Columns], Floats]
 
@@ -38,25 +37,19 @@ class ThetaMixture:
     # (K, n): conjugate parameters, shape and rate or mean and variance
     a: Floats
     b: Floats
-    weight: Floats | None = (
-        # (K, n), with sum 1 over the components; None for equal weights
-        None
-    )
-    zero: Floats | None = (
-        # (n,): share of theta that is 0 and none of the members; None: 0
-        None
-    )
+    # (K, n), with sum 1 over the components; None for equal weights
+    weight: Floats | None = None
+    # (n,): share of theta that is 0 and none of the members; None: 0
+    zero: Floats | None = None
 
     def average(self, values: Floats, at_zero: Floats | float = 0.0) -> Floats:
         """Mean of `values` (K, n) of the components and of those where theta is 0, shape (n,)."""
         if self.weight is None:
             return np.asarray(values.mean(axis=0))
         total = np.asarray(np.einsum("kn,kn->n", self.weight, values))
-        return (
-            total
-            if self.zero is None
-            else (1.0 - self.zero) * total + self.zero * at_zero
-        )
+        if self.zero is None:
+            return total
+        return (1.0 - self.zero) * total + self.zero * at_zero
 
     def listed(self, family: Family) -> "ThetaMixture":
         """Append theta = 0 as a last component, so near 0 that no outcome can tell."""
@@ -219,6 +212,13 @@ def refuse_invalid(columns: Columns, items: Items) -> None:
         raise ItemsError(
             "some items are not valid, but were when they were read again: try again"
         )
+
+
+def refuse_taken(names: Sequence[str], columns: Sequence[str]) -> None:
+    """Refuse new columns whose names a table has already."""
+    if clash := ", ".join(repr(name) for name in names if name in columns):
+        remedy = "rename or drop them, or ask for other quantiles"
+        raise ItemsError(f"the table already has the columns {clash}: {remedy}")
 
 
 def check_statistics(curves: Curves, stats: Statistics) -> None:

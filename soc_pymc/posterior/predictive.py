@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import FitError
 from ..families.rows import MEAN_ONLY
 from ..fits.curves import Curves
 from ..fits.fit import FIT, Fit
-from .item_columns import Columns, ThetaMixture, own_outcomes, places, prior_columns
+from .item_columns import ThetaMixture, own_outcomes, places, prior_columns
 from .weights import weights_of
 
 _TINY = 1e-300  # least size

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Bools, Columns, Floats, Ints
 from .._lib.errors import FitError
 from ..data.roles import ONE_SCORE
 from ..families.rows import MEAN_ONLY
@@ -22,7 +22,6 @@ from ..families.scales import RANK
 from ..fits.curves import SIZE_WIDTH, Curves
 from ..prior_table import FORMAT, POLYNOMIALS, PriorTable
 from .gauss_rules import gauss_rules
-from .item_columns import Columns
 from .weights import SmoothWeights, weights_of
 
 # least numbers of cells along score and size

@@ -45,18 +45,11 @@ class BinPositions:
         sums = {name: bins[name].to_numpy() for name in ways}
         mean, variance = scale.moments(sums)
         group, number = np.divmod(bins.index.to_numpy(), stats.bins)
-        low = sums["score_min"]
-        high = sums["score_max"]
         return BinPositions(
-            by_group,
-            group,
-            number,
-            sums["n"],
-            mean,
-            np.sqrt(np.nan_to_num(variance)),
-            low,
-            high,
-        )
+            by_group=by_group, group=group, bin=number, n=sums["n"], mean=mean,
+            sd=np.sqrt(np.nan_to_num(variance)),
+            low=sums["score_min"], high=sums["score_max"],
+        )  # fmt: skip
 
     def rows(self, table: Mapping[str, Ints]) -> NDArray[np.intp]:
         """Return which of these bins each row of a table of statistics is of."""

@@ -26,12 +26,18 @@ from .._lib.files import replacing
 from .._lib.progress import Phase, is_shown, phase
 from .._lib.threads import one_blas_thread, ordered_map
 from ..data import sources
+from ..data.engines import check_types
 from ..data.items import Items, check_items
-from ..data.validation import check_types
 from ..fits.fit import Fit
 from ..prior_table import quantile_name
 from .averages import scorer
-from .item_columns import Scorer, arrays_of, posterior_roles, refuse_invalid
+from .item_columns import (
+    Scorer,
+    arrays_of,
+    posterior_roles,
+    refuse_invalid,
+    refuse_taken,
+)
 from .predictive import posterior_of
 from .prior_build import digest_of
 from .scores import Extrapolation
@@ -181,9 +187,8 @@ class _Scoring:
     far: Extrapolation  # counts scores far outside those of the fit
     # for counts
     lock: threading.Lock = field(default_factory=threading.Lock)
-    stop: threading.Event = field(
-        default_factory=threading.Event
-    )  # after an error elsewhere
+    # after an error elsewhere
+    stop: threading.Event = field(default_factory=threading.Event)
 
     def to_one_table(self, progress: bool | None) -> Any:
         """Score the items to a table, or to one file."""
@@ -196,7 +201,7 @@ class _Scoring:
         ) as running:
             scored = self._batches(table, running)
             return (
-                _write(scored, files[0][1], self.names)
+                _write_batches(scored, files[0][1], self.names)
                 if files
                 else self._attached(scored)
             )
@@ -207,7 +212,7 @@ class _Scoring:
         files = self._files()
         folder = Path(self.out)
         folder.mkdir(parents=True, exist_ok=True)
-        records = [(path, target, _record(made_by, path)) for path, target in files]
+        records = [(path, target, _digest(made_by, path)) for path, target in files]
         todo = [file for file in records if not _is_finished(*file[1:])]
         with phase("item posteriors", unit="items", enabled=progress) as running:
 
@@ -215,7 +220,7 @@ class _Scoring:
                 path, target, record = file
                 part = replace(self, items=replace(self.items, source=path))
                 try:
-                    _write(
+                    _write_batches(
                         part._batches(part._table(), running),
                         target,
                         self.names,
@@ -255,10 +260,7 @@ class _Scoring:
         with sources.readable(source):
             check_types(self.items, table)
         taken = sources.column_names(source) if self._extends else table.columns
-        if clash := [name for name in self.names if name in taken]:
-            remedy = "rename or drop them, or ask for other quantiles"
-            columns = ", ".join(map(repr, clash))
-            raise ItemsError(f"the table already has the columns {columns}: {remedy}")
+        refuse_taken(self.names, taken)
         return table
 
     def _batches(self, table: Any, running: Phase) -> "Iterator[pa.RecordBatch]":
@@ -350,7 +352,7 @@ def is_folder(name: str) -> bool:
     return os.path.isdir(name) or name.endswith(("/", os.sep))
 
 
-def _record(made_by: Mapping[str, object], path: str) -> str:
+def _digest(made_by: Mapping[str, object], path: str) -> str:
     """Digest of the options of scoring and a file of items (name, size, modification time)."""
     stat = os.stat(path)
     source = [os.path.basename(path), stat.st_size, stat.st_mtime_ns]
@@ -374,7 +376,7 @@ def _is_finished(target: Path, record: str) -> bool:
     return True
 
 
-def _write(
+def _write_batches(
     scored: "Iterator[pa.RecordBatch]",
     target: Path,
     names: Sequence[str],

@@ -17,17 +17,16 @@ from numpy.typing import NDArray
 from .. import prior_table
 from .._lib.arguments import A, names_of, shown
 from .._lib.errors import FitError, ItemsError
-from ..data.engines import with_bins
+from ..data.engines import read_columns, with_bins
 from ..data.formulas import exact
 from ..data.items import ANY_ITEMS, ITEMS, Items
 from ..data.roles import CROSS, Roles
-from ..data.sources import kind_of
-from ..data.validation import read_columns
+from ..data.sources import chosen, kind_of
 from ..families.scales import MIDDLE
 from ..fits.curves import Curves
 from ..fits.fit import FIT, Fit
 from .export import described
-from .item_columns import posterior_roles
+from .item_columns import posterior_roles, refuse_taken
 
 # a LIMIT without which Postgres computes a column again at every use
 _ALL = 2**62
@@ -88,7 +87,7 @@ def posterior_expression(
     roles = posterior_roles(curves, items)
     table = items.source
     nodes = _small_table(**described(curves)[1])
-    _check_columns(table.columns, roles, _new_columns(curves, quantiles))
+    _refuse_columns(table.columns, roles, _new_columns(curves, quantiles))
     sheet = _sheet_of(curves, table, table.get_backend().name)
     return _expression(curves, sheet, roles, quantiles, nodes)
 
@@ -185,7 +184,7 @@ def posterior_sql(
     items = ITEMS[outcome.kind](table, **Roles(by_role).arguments)
     roles = posterior_roles(curves, items)
     users = list(dict.fromkeys([*roles.columns, *columns]))
-    _check_columns(users, roles, _new_columns(curves, quantiles))
+    _refuse_columns(users, roles, _new_columns(curves, quantiles))
     # decimals, so that the cast to float64 is always written
     kinds = dict.fromkeys(users, "decimal") | dict.fromkeys(
         roles.groups.values(), "string"
@@ -209,15 +208,10 @@ def _new_columns(curves: Curves, levels: Sequence[float]) -> list[str]:
     return ["theta_mean", "theta_sd", "theta_var", *quantiles, *zero, "flagged"]
 
 
-def _check_columns(columns: Sequence[str], roles: Roles, names: Sequence[str]) -> None:
+def _refuse_columns(columns: Sequence[str], roles: Roles, names: Sequence[str]) -> None:
     """Refuse tables that lack a column or already have one of the new `names`."""
-    if absent := [name for name in roles.columns if name not in columns]:
-        raise ItemsError(f"the table has no column {', '.join(map(repr, absent))}")
-    taken = {column.lower() for column in columns}
-    if clash := ", ".join(repr(name) for name in names if name in taken):
-        raise ItemsError(
-            f"the table already has the columns {clash}: rename or drop them"
-        )
+    chosen(columns, roles.columns)
+    refuse_taken(names, [column.lower() for column in columns])
     if reserved := [name for name in columns if name.lower().startswith("soc_")]:
         raise ItemsError(f"columns named soc_... are reserved: rename {reserved[0]!r}")
 
@@ -496,15 +490,13 @@ def _text_of(scored: Any, tables: Mapping[str, str], dialect: str) -> str:
     from ibis.expr.operations import InMemoryTable
 
     compiled, written = _DIALECTS.get(dialect, (dialect, dialect))
+    # two classes of SQLGlot's errors
+    errors = (ValueError, sqlglot.errors.SqlglotError)
     try:
-        tree: Any = sqlglot.parse_one(
-            str(ibis.to_sql(scored, dialect=compiled)), read=compiled
-        )
+        text = str(ibis.to_sql(scored, dialect=compiled))
+        tree: Any = sqlglot.parse_one(text, read=compiled)
         sources = {f"soc_{argument}": _named(name) for argument, name in tables.items()}
-    except (
-        ValueError,
-        sqlglot.errors.SqlglotError,
-    ) as error:  # two classes of SQLGlot's errors
+    except errors as error:
         text = f"table {tables['table']!r} in dialect {dialect!r}: {error}"
         raise ItemsError(text) from error
     small = {f"soc_table_{k}": v for k, v in enumerate(scored.op().find(InMemoryTable))}

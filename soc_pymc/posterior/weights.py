@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Bools, Columns, Floats, Ints
 from .._model.splines import spline_matrix
 from ..families.mixtures import Frame, WeightForms, weights_of_draws
 from ..families.scales import RANK
 from ..fits.curves import Curves
 from ..prior_table import with_zeros
-from .item_columns import Columns, places, select
+from .item_columns import places, select
 
 # share of theta that is exactly 0, given the score, and of an item
 P_ZERO = "p_zero"

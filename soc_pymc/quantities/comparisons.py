@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from .._lib.arguments import PROBABILITY, SEED, A, shown
-from .._lib.arrays import Floats, Ints, equal_parts
+from .._lib.arrays import Columns, Floats, Ints, equal_parts
 from .._lib.errors import FitError
 from .._lib.progress import phase
 from .._lib.threads import one_blas_thread
@@ -32,13 +32,7 @@ from ..families.scales import LINEAR, LOG, LOGIT, SCORE_WEIGHT
 from ..fits.curves import Curves
 from ..fits.fit import FIT, PARETO_K, Fit
 from ..posterior.calibration import calibration_curves
-from ..posterior.item_columns import (
-    Columns,
-    check_statistics,
-    in_chunks,
-    read_items,
-    select,
-)
+from ..posterior.item_columns import check_statistics, in_chunks, read_items, select
 from ..posterior.predictive import Posterior, posterior_of
 from ..posterior.scores import extrapolation_reported
 from .curves import SHARES, r_squared, score_quantiles, statistics_of, variance_parts
@@ -136,7 +130,7 @@ def compare_scores(
     scores = A(Mapping, 'a dict, {"name": (fit, items), ...}')(scores, "scores")
     prob = PROBABILITY(prob, "prob")
     seed = SEED(seed, "seed")
-    _check(scores)
+    _check_scores(scores)
     rng = np.random.default_rng(seed)
     reference, *further = scores
     columns: dict[str, Columns] = {}
@@ -150,33 +144,36 @@ def compare_scores(
         parts[name] = _explained(posterior, items, columns[name], progress)
     number = min(len(part.explained) for part in parts.values())
     base = parts[reference].evenly(number)
-    others = [parts[name].evenly(number) for name in further]
-    correlation = [_correlation(base, other) for other in others]
-    orders = [
-        _pairing(base.explained, other.explained, value, rng)
-        for other, value in zip(others, correlation, strict=True)
-    ]
-    paired = list(zip(others, orders, strict=True))
+    correlation = []
+    paired = []
+    for name in further:
+        other = parts[name].evenly(number)
+        correlation.append(_correlation(base, other))
+        order = _pairing(base.explained, other.explained, correlation[-1], rng)
+        paired.append((other, order))
     total = np.mean([base.total, *(other.total[k] for other, k in paired)], axis=0)
     # Var(theta) is the same for all scores: what one explains more, it leaves less unexplained
     gains = np.array([other.explained[k] - base.explained for other, k in paired])
-    differences = {"R-squared": gains / total, "E Var(theta | t)": -gains}
+    r_squared_gain = gains / total
     where = [f"{name} - {reference}" for name in further]
     p = _p_values(gains.T)
     worse = (p < 1.0 - prob) & (np.median(gains, axis=1) < 0.0)
     tests = {"p": p, "verdict": np.where(worse, WARN, OK)}
-    rows = (estimates(k, where, x.T, prob, **tests) for k, x in differences.items())
-    variables: dict[str, Any] = {"correlation": ("score", correlation)}
-    for name, draws in zip(
-        ("r_squared", "unexplained"), differences.values(), strict=True
-    ):
-        variables[name] = ("score", "draw"), draws
+    table = result_table(
+        estimates("R-squared", where, r_squared_gain.T, prob, **tests),
+        estimates("E Var(theta | t)", where, -gains.T, prob, **tests),
+    )
+    variables = {
+        "correlation": ("score", correlation),
+        "r_squared": (("score", "draw"), r_squared_gain),
+        "unexplained": (("score", "draw"), -gains),
+    }
     coords = {"score": np.array(further, dtype=object), "draw": np.arange(number)}
     data = xr.Dataset(variables, coords, {"reference": reference})
-    return Result(result_table(*rows), data, (), f"scores against {reference}")
+    return Result(table, data, (), f"scores against {reference}")
 
 
-def _check(scores: Mapping[str, tuple[Fit, Items]]) -> None:
+def _check_scores(scores: Mapping[str, tuple[Fit, Items]]) -> None:
     for name, pair in scores.items():
         if not (
             isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Fit)
@@ -202,10 +199,8 @@ class _Explained:
     explained: Floats  # (draws,)
     total: Floats
     influence: Floats  # (items,)
-    noise: (
-        # part of the sum of squares of influences that is noise of finite draws
-        float
-    )
+    # part of the sum of squares of influences that is noise of finite draws
+    noise: float
 
     def evenly(self, number: int) -> "_Explained":
         """Return some of the draws, evenly spaced."""
@@ -481,7 +476,9 @@ def sensitivity(
                 draws.assign(total=(("chain", "draw"), density))
             )
             tables.append(
-                _rows(psense(tree, group=name, alphas=_ALPHAS)).assign(what=name)
+                _sensitivity_rows(psense(tree, group=name, alphas=_ALPHAS)).assign(
+                    what=name
+                )
             )
     high, conflict = (table["value"] >= THRESHOLD for table in tables)
     tables[0]["verdict"] = np.select([high & conflict, high], [FAIL, WARN], OK)
@@ -490,7 +487,7 @@ def sensitivity(
     return Result(result_table(*tables), tree, _advice(fit, tables[0], k), title)
 
 
-def _rows(sensitivities: xr.Dataset) -> pd.DataFrame:
+def _sensitivity_rows(sensitivities: xr.Dataset) -> pd.DataFrame:
     parts = []
     for name, values in sensitivities.data_vars.items():
         title = _NAMES[str(name)]

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from .._lib import arguments as rules
 from .._lib.arguments import PROBABILITY, OneOf, OrNone, shown
-from .._lib.arrays import Bools, Floats, Ints, equal_parts, middle_shares
+from .._lib.arrays import Bools, Columns, Floats, Ints, equal_parts, middle_shares
 from .._lib.errors import FitError
 from ..checks.findings import ALL, PROB, Result, estimates, result_table
 from ..checks.observations import (
@@ -25,23 +25,12 @@ from ..data.statistics import STATISTICS, Statistics
 from ..fits.curves import Curves
 from ..fits.fit import FIT, Fit
 from ..posterior.calibration import calibration_curves, curve_variables
-from ..posterior.item_columns import (
-    Columns,
-    check_statistics,
-    posterior_roles,
-    select,
-    summed,
-)
+from ..posterior.item_columns import check_statistics, posterior_roles, select, summed
 from ..posterior.predictive import Posterior, posterior_of
 from ..posterior.scores import BinPositions, warn_of_extrapolated_bins
 
-SHARES = (
-    0.05,
-    0.25,
-    0.5,
-    0.75,
-    0.95,
-)  # shares of the items, at whose scores curves are shown
+# shares of the items, at whose scores curves are shown
+SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 # bins to evaluate a mixture, which costs more per cell
 _MIXED_BINS = 200
@@ -179,9 +168,10 @@ def variance_reduction(
         before = posterior.curve_variables(rows)["variance"]
         return [after, before[:, inverse]]
 
-    options = _Options(weight, bins, prob, progress)
-    what = "E Var(theta | t, y) / E Var(theta | t)"
-    return _ratio_by_bin(posterior, items, options, what, "ratio", terms)
+    ratio = _Ratio(
+        "E Var(theta | t, y) / E Var(theta | t)", "ratio", weight, bins, prob
+    )
+    return ratio.by_bin(posterior, items, terms, progress)
 
 
 def shrinkage(
@@ -240,84 +230,81 @@ def shrinkage(
         response = posterior.outcome.response(size, mean, variance)
         return [1.0 - response, np.ones((1, len(point)))]
 
-    options = _Options(weight, bins, prob, progress)
-    return _ratio_by_bin(
-        posterior, items, options, "share of the prior", "share", terms
-    )
+    ratio = _Ratio("share of the prior", "share", weight, bins, prob)
+    return ratio.by_bin(posterior, items, terms, progress)
 
 
 @dataclass(frozen=True)
-class _Options:
-    """What means are over, number of bins, probability of intervals, and progress."""
+class _Ratio:
+    """A ratio of weighted sums over items, of all and by bin, with intervals."""
 
-    weight: str
+    what: str  # in a table
+    name: str  # of its draws
+    weight: str  # what sums are over
     bins: int
     prob: float
-    progress: bool | None
 
     def __post_init__(self) -> None:
         OneOf("items", "exposure")(self.weight, "weight")
         rules.Whole(1, 1 << 31)(self.bins, "bins")
         PROBABILITY(self.prob, "prob")
 
-
-def _ratio_by_bin(
-    posterior: Posterior,
-    data: Items | Statistics,
-    options: _Options,
-    what: str,
-    name: str,
-    terms: Callable[[Columns, Ints], list[Floats]],
-) -> Result:
-    """Return the ratio of weighted sums of two `terms`, of all items and by bin."""
-    ITEMS_OR_STATISTICS(data, "items")
-    curves = posterior.curves
-    outcome = posterior.outcome
-    mixed = posterior.prior.gridded
-    by_size = options.weight == "exposure"
-    if by_size and not outcome.sizes_add:
-        raise FitError(
-            f"items with {outcome.words.outcomes} have no exposure: give weight='items'"
-        )
-    stats = data if isinstance(data, Statistics) else statistics_of(curves, data)
-    support = support_of(curves, stats)
-    if mixed:
-        stats.cells("joint")  # raises where there are none
-    table = stats.table("joint" if mixed else outcome.margins[0])
-    place = support.bins.rows(table)
-    point = (2 * place[:, None] + np.arange(2)).ravel()
-    if by_size:
-        y, size, weights = outcome.exposure_means(table)
-    else:
+    def by_bin(
+        self,
+        posterior: Posterior,
+        data: Items | Statistics,
+        terms: Callable[[Columns, Ints], list[Floats]],
+        progress: bool | None,
+    ) -> Result:
+        """Return the ratio of sums of two `terms`, of columns of items at support points."""
+        ITEMS_OR_STATISTICS(data, "items")
+        curves = posterior.curves
+        outcome = posterior.outcome
+        by_size = self.weight == "exposure"
+        if by_size and not outcome.sizes_add:
+            raise FitError(
+                f"items with {outcome.words.outcomes} have no exposure: give weight='items'"
+            )
+        stats = data if isinstance(data, Statistics) else statistics_of(curves, data)
+        support = support_of(curves, stats)
+        margin = outcome.margins[0]
+        if posterior.prior.gridded:
+            margin = "joint"
+            stats.cells(margin)  # raises where there are none
+        table = stats.table(margin)
+        place = support.bins.rows(table)
+        point = (2 * place[:, None] + np.arange(2)).ravel()
         y = table["sum_y"] / table["n"]
         size = outcome.mean_size(table)
         weights = table["n"]
-    y, size, weights = np.repeat([y, size, weights / 2], 2, axis=1)
-    columns = {
-        outcome.observed: y,
-        outcome.size: size,
-        **select(support.columns, point),
-    }
-    number_of_bin = np.repeat(support.bins.bin, 2).astype(float)
-    bin_of = equal_parts(number_of_bin, options.bins, support.items)
-    n = np.bincount(bin_of, support.items)
-    score = np.bincount(bin_of, support.items * support.columns["score"]) / n
+        if by_size:
+            y, size, weights = outcome.exposure_means(table)
+        y, size, weights = np.repeat([y, size, weights / 2], 2, axis=1)
+        columns = {outcome.observed: y, outcome.size: size}
+        columns |= select(support.columns, point)
+        number_of_bin = np.repeat(support.bins.bin, 2).astype(float)
+        bin_of = equal_parts(number_of_bin, self.bins, support.items)
+        n = np.bincount(bin_of, support.items)
+        score = np.bincount(bin_of, support.items * support.columns["score"]) / n
 
-    def values(part: slice) -> list[Floats]:
-        return terms(select(columns, part), point[part])
+        def values(part: slice) -> list[Floats]:
+            return terms(select(columns, part), point[part])
 
-    target = bin_of[point]
-    above, below = summed(curves, weights, target, len(score), values, options.progress)
-    overall = above.sum(axis=1) / below.sum(axis=1)
-    by_bin = above / below
-    where = [ALL, *(f"score {t:.4g}" for t in score)]
-    number = np.round(n).astype(np.int64)
-    draws = np.column_stack([overall, by_bin])
-    items = [number.sum(), *number]
-    rows = estimates(what, where, draws, options.prob, n=items)
-    coords = {"score": ("bin", score), "n_items": ("bin", number)}
-    ratios = by_draw(curves, {name: overall, f"{name}_by_bin": by_bin}, **coords)
-    return Result(result_table(rows), ratios, (), what)
+        target = bin_of[point]
+        above, below = summed(
+            curves, weights, target, len(score), values, progress=progress
+        )
+        overall = above.sum(axis=1) / below.sum(axis=1)
+        by_bin = above / below
+        where = [ALL, *(f"score {t:.4g}" for t in score)]
+        number = np.round(n).astype(np.int64)
+        draws = np.column_stack([overall, by_bin])
+        items = [number.sum(), *number]
+        rows = estimates(self.what, where, draws, self.prob, n=items)
+        coords = {"score": ("bin", score), "n_items": ("bin", number)}
+        arrays = {self.name: overall, f"{self.name}_by_bin": by_bin}
+        ratios = by_draw(curves, arrays, **coords)
+        return Result(result_table(rows), ratios, (), self.what)
 
 
 def score_at(
@@ -479,18 +466,18 @@ def _bins_of_fit(curves: Curves) -> BinPositions:
     """The bins of all items that made a fit."""
     scale = curves.axis("mean").local
     if curves.groups or scale.width not in curves.bins:
-        lack = "how wide its bins of scores are"
-        if curves.groups:
-            lack = "what scores each group has"
+        lack = "what scores each group has"
+        if not curves.groups:
+            lack = "how wide its bins of scores are"
         raise FitError(
             f"the fit does not say {lack}: give the statistics too, or the items"
         )
-    names = ("n_items", "score", scale.width, "score_min", "score_max")
-    n, score, sd, low, high = (curves.bins[name].to_numpy() for name in names)
-    number = np.arange(len(n))
-    position = scale.position(score)
-    pooled = np.zeros_like(number)
-    return BinPositions(False, pooled, number, n, position, sd, low, high)
+    names = {"n": "n_items", "mean": "score", "sd": scale.width}
+    names |= {"low": "score_min", "high": "score_max"}
+    columns = {field: curves.bins[name].to_numpy() for field, name in names.items()}
+    columns["mean"] = scale.position(columns["mean"])
+    number = np.arange(len(columns["n"]))
+    return BinPositions(False, np.zeros_like(number), number, **columns)
 
 
 def statistics_of(

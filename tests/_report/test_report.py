@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 import soc_pymc as soc
-from soc_pymc._report import overview
+from soc_pymc.__main__ import main
+from soc_pymc._report import page as page_module
 from soc_pymc.checks import findings
-from soc_pymc.front.cli import main
 from tests.examples import COUNT_ROLES, part_of
 
 THRESHOLD = 0.05
@@ -247,7 +247,7 @@ def test_nothing_is_written_where_a_page_is_refused(fit, items, tmp_path):
 @pytest.mark.slow
 def test_many_items_are_sampled_and_clusters_are_found_from_all(fit, tmp_path, monkeypatch):
     """Lists and counts stay those of all 3,000 items, and the page says what was sampled."""
-    monkeypatch.setattr(overview, "_SAMPLE", 2000)
+    monkeypatch.setattr(page_module, "_SAMPLE", 2000)
     frame = soc.simulation.s1(3000, seed=9)
     rng = np.random.default_rng(8)
     frame["c"] = rng.integers(0, 200, len(frame))

@@ -94,7 +94,7 @@ TASKS = {
     "check 1000000": _after(1_000_000, "soc.Gamma()", CHECK),
 }
 RUN = (
-    "import sys; from soc_pymc.front.cli import main; sys.exit(main(['run', sys.argv[1] + "
+    "import sys; from soc_pymc.__main__ import main; sys.exit(main(['run', sys.argv[1] + "
     "'/items{n}.csv', '--score', 'score', '--count', 'count', '--exposure', 'exposure', '--out', "
     "sys.argv[1] + '/posteriors.parquet']))"
 )

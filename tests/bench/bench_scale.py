@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import soc_pymc as soc
-from soc_pymc.front.cli import main as command
+from soc_pymc.__main__ import main as command
 from tests.examples import COUNT_ROLES
 from tests.studies.common import counts, fit, options, posteriors, show, summarize
 

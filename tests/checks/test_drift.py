@@ -12,7 +12,7 @@ from scipy import integrate, linalg, special, stats
 
 import soc_pymc as soc
 from soc_pymc.checks import _drift as walk_module
-from soc_pymc.checks._drift import SDS, _scale, _site, walk
+from soc_pymc.checks._drift import SDS, _scale_of_walk, _site, walk
 from soc_pymc.checks.observations import curve_rows
 from tests.checks.hand_made import KINDS, as_items, simulate
 from tests.examples import QUIET
@@ -137,7 +137,10 @@ def test_sites_are_the_posterior_by_brute_force(fitted):
     """
     fit, all_days = fitted
     own = all_days.window("1d", all_days.days[0])
-    scale, rows = _scale(fit.curves, curve_rows(fit.curves, all_days)), curve_rows(fit.curves, own)
+    scale, rows = (
+        _scale_of_walk(fit.curves, curve_rows(fit.curves, all_days)),
+        curve_rows(fit.curves, own),
+    )
     centre, width, unit = scale
     position = (fit.curves.position("mean", rows.score) - centre) / width
     precision, pull = _site(fit.curves, rows, scale)

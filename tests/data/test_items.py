@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import soc_pymc as soc
-from soc_pymc.data import validation
+from soc_pymc.data import engines
 from tests.data.cell_references import fold_of_id
 from tests.examples import thinned
 from tests.tables import BACKENDS, KINDS, ROLES, source_of
@@ -159,7 +159,7 @@ def test_an_id_of_several_rows_is_refused(engine, column, put_on, id_table, monk
     source = doubled if engine == "memory" else put_on(engine, doubled)
     with pytest.raises(soc.ItemsError, match=rf"^column '{column}': 140 of 680 rows .* duplicates"):
         fold_statistics(source, folds=None, id=column)
-    monkeypatch.setattr(validation, "_IDS_AT_ONCE", 200)
+    monkeypatch.setattr(engines, "_IDS_AT_ONCE", 200)
     with pytest.raises(soc.ItemsError, match=r"about .* of 680 rows"):
         fold_statistics(source, folds=None, id=column)
     assert fold_statistics(id_table, folds=0, id=column).n_items == N

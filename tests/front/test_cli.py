@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 import soc_pymc as soc
+from soc_pymc.__main__ import main
 from soc_pymc.front import commands
 from soc_pymc.front.arguments import prior_of
-from soc_pymc.front.cli import main
 from soc_pymc.front.commands import COMMANDS, make_parser
 
 

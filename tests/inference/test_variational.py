@@ -130,7 +130,7 @@ def test_minibatches_use_every_bin(bins, batch, draws):
 
 
 def test_a_search_that_did_not_come_to_rest_is_named(small_statistics, monkeypatch):
-    monkeypatch.setattr(laplace, "_ROUNDS", 1)
+    monkeypatch.setattr(laplace, "_MODE_ROUNDS", 1)
     fit = soc.fit(small_statistics, progress=False)
     assert "did not converge" in fit.status.reason
 

@@ -23,7 +23,7 @@ import pandas as pd
 import xarray as xr
 
 import soc_pymc as soc
-from soc_pymc.front.cli import main as command
+from soc_pymc.__main__ import main as command
 from tests.studies.common import Choice, options, show
 
 _ROWS, _WINDOW, _RERUN_EVERY = 20_000, 0.01, 5

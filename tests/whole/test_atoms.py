@@ -11,7 +11,7 @@ from scipy import optimize, stats
 from scipy import stats as laws
 
 import soc_pymc as soc
-from soc_pymc.front.cli import main
+from soc_pymc.__main__ import main
 from soc_pymc.posterior.averages import cdf_interval
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import soc_pymc as soc
-from soc_pymc.front.cli import main
+from soc_pymc.__main__ import main
 from tests.examples import COUNT_ROLES, CROSSED, QUIET, part_of
 from tests.studies import coverage
 

@@ -199,7 +199,7 @@ SMALL = """
 import sys
 import numpy as np
 import soc_pymc as soc
-from soc_pymc.front.cli import main
+from soc_pymc.__main__ import main
 table = soc.simulation.s1(2000, seed=0)
 table.to_csv("items.csv")
 columns = ["--score", "score", "--count", "count", "--exposure", "exposure"]
