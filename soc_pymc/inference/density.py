@@ -37,8 +37,6 @@ class Densities:
     draws: Callable[[Floats], xr.Dataset]
     # if `weights` are estimates with fresh noise, which `bound` has not: value and gradient with it
     fresh: Evaluate | None = None
-    # and better estimates, for the few largest weights, whose noise would be taken for a heavy tail
-    sharp: Values | None = None
     # effective sample below which draws are annealed: Gaussians that are too narrow in a heavy tail
     # still have a good k, and their weights do not widen it enough
     fewest: float = 0.5

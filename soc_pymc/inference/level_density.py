@@ -27,10 +27,9 @@ from .row_kernels import add_slopes, add_values, solve
 from .row_polynomials import make_surrogates
 
 # pairs for weights and draws, and rows times pairs
-_MOST_PAIRS = 8
+_MOST_PAIRS = 20
 _MOST_ROWS = 50_000
 _FRESH_PAIRS = 4  # for gradients
-_SHARPER = 6  # times as many pairs for large weights
 _RANGE_DRAWS = 100  # for the range of polynomials
 # share of their width by which ranges are widened on either side
 _FARTHER = 0.25
@@ -38,8 +37,11 @@ _FARTHER = 0.25
 _DEGREES = 5, 7, 9, 11, 15
 # nats, allowed for all polynomials; importance weights vary by more
 _ERROR = 3e-2
-# numbers of both curves at all rows, proposals and draws: 160 MB
-_MOST_VALUES = 20_000_000
+# rows times pairs and draws at once: 16 MB, so that memory is used again
+_MOST_VALUES = 2_000_000
+_NO_NOISE = np.empty((0, 0, 0, 0))
+_NO_LEVELS = np.empty((0, 0, 0))
+_NONE = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +68,20 @@ class _AtRows(NamedTuple):
     curves: list[Floats]
 
 
+def _pairs(
+    shared: Floats,
+    tau: Floats,
+    prior_noise: Floats,
+    mean: Floats,
+    moves: Floats,
+    log_density: Floats,
+) -> _Proposed:
+    """Proposals on either side of a mean, from minus the log density of their moves."""
+    scaled = np.concatenate([mean + moves, mean - moves], axis=2)
+    log_ratio = np.tile(log_density, (1, 2, 1)) - 0.5 * (scaled**2).sum(axis=1)
+    return _Proposed(shared, tau, prior_noise, scaled, log_ratio)
+
+
 class LevelDensity:
     """The log density of a problem whose levels are integrated out, in its model's coordinates."""
 
@@ -82,12 +98,15 @@ class LevelDensity:
         rows = len(self._rows.level)
         self._noise = self._draw_noise(1, 1)
         self._surrogates = self._polynomials()
+        order = np.argsort(self._rows.level, kind="stable")
+        numbers = np.arange(self._rows.number + 1)
+        self._ordered = order, np.searchsorted(self._rows.level[order], numbers)
         # many small levels need several, and large ones, where a pair costs more, only one
         self._pairs = int(np.clip(_MOST_ROWS // rows, 1, _MOST_PAIRS))
 
     def _chunk(self, pairs: int) -> int:
         """Draws evaluated at once."""
-        return int(np.clip(_MOST_VALUES // (4 * pairs * len(self._rows.level)), 5, 250))
+        return int(np.clip(_MOST_VALUES // (pairs * len(self._rows.level)), 5, 250))
 
     def _draw_noise(self, draws: int, pairs: int) -> tuple[Floats, Floats]:
         """Draws of the coefficients' prior, in units of tau, and of the sites' pulls."""
@@ -98,8 +117,8 @@ class LevelDensity:
             prior.shape
         )
 
-    def _proposed(self, point: Point, noise: tuple[Floats, Floats]) -> _Proposed:
-        """Proposals at shared coefficients and scales."""
+    def _pull(self, point: Point) -> tuple[Floats, Floats, Floats]:
+        """Shared coefficients and scales, and slopes of the levels' sites where x = 0."""
         # With D = diag(tau) and x = b / tau the site is x'D u - x'D A D x / 2. So x is N(M^-1 D u,
         # M^-1), M = I + D A D, as is M^-1 (D u + noise) with noise of covariance M. Nothing is
         # divided by tau, which may be tiny.
@@ -108,23 +127,30 @@ class LevelDensity:
         tau = np.ascontiguousarray(np.exp(point.log_scales[:, self._kind]).T)
         levels = self._levels
         coupled = np.tensordot(levels.coupling, shared - levels.centre[:, None], 1)
-        pull = tau * (levels.pull[:, :, None] - coupled)
+        pull = np.ascontiguousarray(levels.pull[:, :, None] - coupled)
+        return shared, tau, (tau * pull)[:, :, None]
+
+    def _proposed(self, point: Point, noise: tuple[Floats, Floats]) -> _Proposed:
+        """Proposals at shared coefficients and scales, which are smooth in these."""
+        shared, tau, pull = self._pull(point)
         pushes = noise[0] + tau[:, None] * noise[1]
-        solution = np.concatenate([pull[:, :, None], pushes], axis=2)
-        log_det, _ = solve(levels.information, tau, solution)
-        mean = solution[:, :, :1]
+        solution = np.concatenate([pull, pushes], axis=2)
+        log_det = solve(self._levels.information, tau, solution, _NO_NOISE, _NO_LEVELS)
         moves = solution[:, :, 1:]
-        scaled = np.concatenate([mean + moves, mean - moves], axis=2)
-        log_density = np.tile(0.5 * (moves * pushes).sum(axis=1), (1, 2, 1))
-        log_ratio = log_density - 0.5 * (scaled**2).sum(axis=1) - 0.5 * log_det[:, None]
-        return _Proposed(shared, tau, noise[0], scaled, log_ratio)
+        log_density = 0.5 * (moves * pushes).sum(axis=1) - 0.5 * log_det[:, None]
+        return _pairs(shared, tau, noise[0], solution[:, :, :1], moves, log_density)
 
     def _fresh(self, rows: Floats, pairs: int) -> tuple[_Proposed, Floats]:
         """Proposals with fresh noise for every draw, and the log prior density."""
         point = self._coordinates.at(rows)
-        return self._proposed(
-            point, self._draw_noise(len(rows), pairs)
-        ), point.log_density
+        shared, tau, mean = self._pull(point)
+        levels, size = self._levels.pull.shape
+        moves = self._rng.standard_normal((levels, size, pairs, len(rows)))
+        log_density = 0.5 * (moves**2).sum(axis=1)
+        log_det = solve(self._levels.information, tau, mean, moves, _NO_LEVELS)
+        log_density -= 0.5 * log_det[:, None]
+        proposed = _pairs(shared, tau, _NO_NOISE, mean, moves, log_density)
+        return proposed, point.log_density
 
     def _curves(self, proposed: _Proposed) -> Floats:
         """Both curves at the rows, (2, rows, N draws)."""
@@ -141,13 +167,11 @@ class LevelDensity:
         shared = (rows.shared @ proposed.shared).reshape(2, len(rows.level), -1)
         deviations = proposed.tau[:, None] * proposed.scaled
         designs = rows.terms[0].design, rows.terms[1].design
-        order = np.argsort(rows.level, kind="stable")
-        ends = np.searchsorted(rows.level[order], np.arange(rows.number + 1))
-        linear = designs, shared, order, ends
+        linear = designs, shared, *self._ordered
         outside = np.zeros((len(rows.level), *deviations.shape[2:]), dtype=np.bool_)
         log_weight = proposed.log_ratio.copy()
-        add_values(linear, deviations, self._surrogates, log_weight, outside)
-        row, n, draw = np.nonzero(outside)
+        marks = add_values(linear, deviations, self._surrogates, log_weight, outside)
+        row, n, draw = np.nonzero(outside) if marks else (_NONE, _NONE, _NONE)
         level = rows.level[row]
         parts = np.split(np.arange(deviations.shape[1]), [designs[0].shape[1]])
         curves = [
@@ -201,7 +225,6 @@ class LevelDensity:
             self._values(self._pairs),
             self.draws,
             self.fresh(),
-            self._values(_SHARPER * self._pairs),
             fewest=0.03,
             effective=2.0,
             made=2.0,
@@ -258,7 +281,8 @@ class LevelDensity:
         solution = np.concatenate(
             [by_x.sum(axis=2, keepdims=True), plus - minus], axis=2
         )
-        _, variance = solve(self._levels.information, tau, solution)
+        variance = np.empty((*solution.shape[:2], solution.shape[3]))
+        solve(self._levels.information, tau, solution, _NO_NOISE, variance)
         by_mean = solution[:, :, 0]
         by_move = solution[:, :, 1:]
         of_pairs = sum(np.split(weights, 2, axis=2)) * moves
@@ -284,10 +308,11 @@ class LevelDensity:
     def draws(self, rows: Floats) -> xr.Dataset:
         """Draws with the levels' curves, chosen among proposals by importance weights."""
         posterior = posterior_draws(self._coordinates, rows)
-        step = self._chunk(self._pairs)
+        pairs = -(-self._pairs // 2)  # one is chosen, so noise matters less
+        step = self._chunk(pairs)
         chosen = []
         for begin in range(0, len(rows), step):
-            proposed, _ = self._fresh(rows[begin : begin + step], self._pairs)
+            proposed, _ = self._fresh(rows[begin : begin + step], pairs)
             log_weight, _ = self._log_weights(proposed)
             # the largest weight times a Gumbel number is at n with the probability of n's weight
             best = (log_weight + self._rng.gumbel(size=log_weight.shape)).argmax(axis=1)

@@ -99,39 +99,114 @@ def fill(  # type: ignore[no-untyped-def]
             )
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def solve(information, tau, right):  # type: ignore[no-untyped-def]
+@_quick
+def _scale(values, factor):  # type: ignore[no-untyped-def]
+    for s in range(len(values)):
+        values[s] *= factor[s]
+
+
+@_quick
+def _subtract_product(first, second, total):  # type: ignore[no-untyped-def]
+    for s in range(len(total)):
+        total[s] -= first[s] * second[s]
+
+
+@_quick
+def _factorise(information, tau, root, log_det):  # type: ignore[no-untyped-def]
+    """Fill the lower `root` (K, K, draws) of M, with the reciprocals of its diagonal."""
+    size = len(tau)
+    for i in range(size):
+        for j in range(i + 1):
+            for s in range(tau.shape[1]):
+                root[i, j, s] = tau[i, s] * information[i, j] * tau[j, s]
+        for s in range(tau.shape[1]):
+            root[i, i, s] += 1.0
+    for k in range(size):
+        for s in range(tau.shape[1]):
+            log_det[s] += np.log(root[k, k, s])
+            root[k, k, s] = 1.0 / np.sqrt(root[k, k, s])
+        for i in range(k + 1, size):
+            _scale(root[i, k], root[k, k])
+        for j in range(k + 1, size):
+            for i in range(j, size):
+                _subtract_product(root[i, k], root[j, k], root[i, j])
+
+
+@_quick
+def _solve_root(root, right, g, n, first):  # type: ignore[no-untyped-def]
+    """Replace right[g, :, n], which is 0 before `first`, by root^-1 right[g, :, n]."""
+    size = len(root)
+    for k in range(first, size):
+        _scale(right[g, k, n], root[k, k])
+        for i in range(k + 1, size):
+            _subtract_product(root[i, k], right[g, k, n], right[g, i, n])
+
+
+@_quick
+def _solve_transposed(root, right, g, n):  # type: ignore[no-untyped-def]
+    """Replace right[g, :, n] by root'^-1 right[g, :, n]."""
+    size = len(root)
+    for k in range(size - 1, -1, -1):
+        for i in range(k + 1, size):
+            _subtract_product(root[i, k], right[g, i, n], right[g, k, n])
+        _scale(right[g, k, n], root[k, k])
+
+
+@_quick
+def _fill_diagonal(root, unit, g, diagonal):  # type: ignore[no-untyped-def]
+    """Fill diagonal[g] (K, draws) of M^-1; `unit` (1, K, 1, draws) is for work."""
+    size = len(root)
+    for k in range(size):
+        for i in range(k, size):
+            _fill(unit[0, i, 0], 1.0 if i == k else 0.0)
+        _solve_root(root, unit, 0, 0, k)
+        _fill(diagonal[g, k], 0.0)
+        for i in range(k, size):
+            for s in range(unit.shape[3]):
+                diagonal[g, k, s] += unit[0, i, 0, s] * unit[0, i, 0, s]
+
+
+@_quick
+def solve(information, tau, right, noise, diagonal):  # type: ignore[no-untyped-def]
     """Replace right (G, K, n, draws) by M^-1 right, M = I + D A D with D = diag(tau (K, draws)).
 
-    Returns log det M (G, draws) and the diagonal of M^-1 (G, K, draws). M is swept (Goodnight 1979)
-    for all draws at once, without a choice of pivots, as none is below 1.
+    Standard normal `noise` (G, K, n, draws) becomes noise of covariance M^-1. Returns
+    log det M (G, draws); fills the diagonal of M^-1, (G, K, draws) or of no level.
     """
     levels, size, columns, draws = right.shape
     log_det = np.zeros((levels, draws))
-    diagonal = np.empty((levels, size, draws))
-    table = np.empty((size, size + columns, draws))
+    root = np.empty((size, size, draws))
+    unit = np.empty((1, size, 1, draws))
     for g in range(levels):
-        for i in range(size):
-            for j in range(size):
-                table[i, j] = tau[i] * information[g, i, j] * tau[j]
-            table[i, i] += 1.0
-            table[i, size:] = right[g, i]
-        for k in range(size):
-            pivot = table[k, k].copy()
-            log_det[g] += np.log(pivot)
-            table[k, k] = 1.0
-            table[k] /= pivot
-            for i in range(size):
-                if i != k:
-                    factor = table[i, k].copy()
-                    table[i, k] = 0.0
-                    for j in range(size + columns):
-                        for s in range(draws):  # as vector instructions, without a copy
-                            table[i, j, s] -= factor[s] * table[k, j, s]
-        for i in range(size):
-            right[g, i] = table[i, size:]
-            diagonal[g, i] = table[i, i]
-    return log_det, diagonal
+        _factorise(information[g], tau, root, log_det[g])
+        for n in range(columns):
+            _solve_root(root, right, g, n, 0)
+            _solve_transposed(root, right, g, n)
+        for n in range(noise.shape[2]):
+            _solve_transposed(root, noise, g, n)
+        if len(diagonal):
+            _fill_diagonal(root, unit, g, diagonal)
+    return log_det
+
+
+@_quick
+def _add_functions(design, deviations, g, first, n, place):  # type: ignore[no-untyped-def]
+    """Add a row's functions (k,) times deviations from `first` on, four at a time."""
+    last = len(design) - 1
+    for k in range(0, last + 1, 4):
+        second = min(k + 1, last)
+        third = min(k + 2, last)
+        fourth = min(k + 3, last)
+        a = design[k]
+        b = design[second] if second > k else 0.0
+        c = design[third] if third > second else 0.0
+        d = design[fourth] if fourth > third else 0.0
+        of_a = deviations[g, first + k, n]
+        of_b = deviations[g, first + second, n]
+        of_c = deviations[g, first + third, n]
+        of_d = deviations[g, first + fourth, n]
+        for s in range(len(place)):
+            place[s] += a * of_a[s] + b * of_b[s] + c * of_c[s] + d * of_d[s]
 
 
 @_quick
@@ -140,15 +215,10 @@ def _place(  # type: ignore[no-untyped-def]
 ):
     """Fill the row's place in units of its polynomial; the number of draws outside its region."""
     (of_first, of_second), shared = rows[:2]
-    _fill(u, 0.0)
-    _fill(v, 0.0)
-    _add_scaled(1.0, shared[0, row], u)
-    _add_scaled(1.0, shared[1, row], v)
-    size = of_first.shape[1]
-    for k in range(size):
-        _add_scaled(of_first[row, k], deviations[g, k, n], u)
-    for k in range(of_second.shape[1]):
-        _add_scaled(of_second[row, k], deviations[g, size + k, n], v)
+    u[:] = shared[0, row]
+    v[:] = shared[1, row]
+    _add_functions(of_first[row], deviations, g, 0, n, u)
+    _add_functions(of_second[row], deviations, g, of_first.shape[1], n, v)
     _standardise(u, centre[0, row], 1.0 / reach[0, row])
     _standardise(v, centre[1, row], 1.0 / reach[1, row])
     outside = 0
@@ -161,7 +231,7 @@ def _place(  # type: ignore[no-untyped-def]
 def add_values(rows, deviations, polynomials, total, outside):  # type: ignore[no-untyped-def]
     """Add rows' log marginals to `total` (G, N, draws), and mark those that have no polynomial.
 
-    The marks (rows, N, draws) are for places outside a row's region.
+    The marks (rows, N, draws) are for places outside a row's region; returns their number.
     """
     centre, reach, coefficients, degree = polynomials
     order, ends = rows[2:]
@@ -170,21 +240,25 @@ def add_values(rows, deviations, polynomials, total, outside):  # type: ignore[n
     v = np.empty(draws)
     inner = np.empty(draws)
     value = np.empty(draws)
+    marks = 0
     for g in range(len(ends) - 1):
         for n in range(total.shape[1]):
             for row in order[ends[g] : ends[g + 1]]:
                 if not reach[0, row] > 0.0 or not reach[1, row] > 0.0:
                     outside[row, n] = True
+                    marks += draws
                     continue
                 number = _place(g, n, row, rows, deviations, centre, reach, u, v)
                 terms = _terms(coefficients[row], degree[row])
                 _evaluate(terms, u, v, inner, value)
                 if number:
+                    marks += number
                     for s in range(len(value)):
                         if not (abs(u[s]) < 1.0 and abs(v[s]) < 1.0):
                             outside[row, n, s] = True
                             value[s] = 0.0
                 _add_scaled(1.0, value, total[g, n])
+    return marks
 
 
 @_quick

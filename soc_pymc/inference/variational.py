@@ -39,6 +39,7 @@ from .density import (
 )
 from .fit_tree import in_chains
 from .methods import STORED_SEED, Groups, PosteriorMethod
+from .natural import improved
 
 # step in sd on either side, for the curvature of the posterior's bulk
 _REACH = 0.5
@@ -50,18 +51,15 @@ _FINE = 1e-3
 # nats that so many steps must gain: rounding of the density may hide smaller slopes
 _FLAT = 1e-6
 _FLAT_STEPS = 3
-# natural gradient steps, and the largest factor on a width in one of them
-_NATURAL_STEPS = 2
-_MOST_WIDENED = 1.3
 _MANY_BINS = 20_000
 _BATCH = 256
 # Weights are ignored only if no direction's sd is wrong by more than a seventh. An sd that is wrong
 # by a factor s costs the share 1 - sqrt(2 / s^2 - 1) s^2 of the effective sample, here a twentieth
 _CLEAR_K = 0.5
 _CLEAR_ESS = 0.95
-# least draws for the estimate of Pareto k; up to `Densities.made` times as many where it is unclear
+# draws for the estimate of Pareto k, and at most where it is unclear
 _FEWEST_DRAWS = 1000
-_LARGEST = 25  # draws for each one whose estimate is made again
+_MOST_DRAWS = 4000
 _ANNEALED = (20, 24)  # densities of annealing, and of another try
 _ENOUGH = 0.1  # effective sample that ends annealing
 # largest change of a width between both
@@ -164,31 +162,6 @@ def _gaussian(
     return (location, factor * sd), problem
 
 
-def _improved(
-    evaluate: Evaluate, location: Floats, factor: Floats, rng: np.random.Generator
-) -> tuple[Floats, Floats]:
-    """The Gaussian with the largest evidence bound on a way of natural gradient steps."""
-    best = -np.inf
-    for _ in range(_NATURAL_STEPS + 1):
-        rotated = np.linalg.qr(rng.normal(size=factor.shape))[0]
-        noise = np.sqrt(len(factor)) * np.concatenate([rotated, -rotated])
-        logp, gradient = evaluate(location + noise @ factor.T)
-        bound = float(logp.mean() + np.linalg.slogdet(factor)[1])
-        if not bound > best:
-            break
-        best = bound
-        gaussian = location, factor
-        # averages of the log ratio's slopes and, by Stein's identity, of its Hessian
-        slopes = gradient @ factor + noise
-        bend = slopes.T @ noise / len(noise)
-        value, vector = linalg.eigh(0.5 * (bend + bend.T))
-        width = 1.0 / np.sqrt(1.0 - np.minimum(value, 1.0 - _MOST_WIDENED**-2))
-        root = (vector * width) @ vector.T
-        location = location + factor @ (root @ (root @ slopes.mean(axis=0)))
-        factor = factor @ root
-    return gaussian
-
-
 @dataclass(frozen=True, eq=False)
 class _Draws:
     """Draws of a Gaussian, w = location + factor @ noise, with log importance weights."""
@@ -276,7 +249,8 @@ def _run_variational(
         counted = _counted(evaluate, shown)
         gaussian, problem = _gaussian(counted, start, method.max_iterations, rng)
         if densities.fresh and not problem:
-            gaussian = _improved(_counted(densities.fresh, shown), *gaussian, rng)
+            fresh = replace(densities, fresh=_counted(densities.fresh, shown))
+            densities, gaussian = improved(fresh, gaussian, rng)
     with phase(
         "fit: draws and Pareto k", unit="evaluations", enabled=progress
     ) as shown:
@@ -394,29 +368,21 @@ def _weighed_draws(
     number = max(requested, _FEWEST_DRAWS)
     while len(noise) < number:
         fresh = rng.normal(size=(number - len(noise), len(location)))
-        weight = _log_weights(densities, location + fresh @ factor.T, fresh)
+        weight = densities.weights(location + fresh @ factor.T)
+        weight += 0.5 * (fresh**2).sum(axis=1)
         noise = np.concatenate([noise, fresh])
         log_weight = np.concatenate([log_weight, weight])
         _, k, ess = importance(log_weight)
         if ess < densities.fewest:  # draws will be annealed
             break
-        most = int(densities.made * _FEWEST_DRAWS)
-        if not k <= _CLEAR_K and number < most:
-            number = min(2 * number, most)
+        # weights with noise cost more, so that later only a k that is too large is unclear
+        clear = PARETO_K if densities.fresh and number > _FEWEST_DRAWS else _CLEAR_K
+        if not k <= clear and number < _MOST_DRAWS:
+            number = min(2 * number, _MOST_DRAWS)
         elif not ess >= _CLEAR_ESS:
             made = min(densities.made, densities.effective / ess)
             number = max(number, int(requested * made))
     return _Draws(location, factor, noise, log_weight)
-
-
-def _log_weights(densities: Densities, points: Floats, noise: Floats) -> Floats:
-    """Log importance weights of a Gaussian's draws."""
-    log_gaussian = -0.5 * (noise**2).sum(axis=1)
-    log_density = densities.weights(points)
-    if densities.sharp:
-        largest = np.argsort(log_gaussian - log_density)[: len(points) // _LARGEST]
-        log_density[largest] = densities.sharp(points[largest])
-    return log_density - log_gaussian
 
 
 def _refined(draws: _Draws) -> tuple[Floats, Floats]:
