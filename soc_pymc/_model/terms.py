@@ -389,7 +389,8 @@ class _Terms:
         """Add a smooth term in log exposure of mean 0, whose line is penalised too."""
         rows = self.rows
         x = self.rows.log_size
-        basis = make_basis(x, np.where(rows.size_atom > 0, 0.0, rows.n), spline.knots)
+        beside = np.where(rows.size_atom > 0, 0.0, rows.informative)
+        basis = make_basis(x, beside, spline.knots)
         if len(basis.knots) > 1:
             self.add_atoms("exposure_atom", rows.size_atom, rows.size_atoms)
             x = np.clip(x, basis.knots[0], basis.knots[-1])  # of atoms
@@ -397,7 +398,7 @@ class _Terms:
             to_rows = spline_matrix(x, basis.knots)
             self.points["exposure"] = Points("_by_exposure", coords, to_rows)
             scale = wiggle if spline.wiggle is None else spline.wiggle
-            self.add("exposure", "exposure", scale, basis.centred(x, rows.n))
+            self.add("exposure", "exposure", scale, basis.centred(x, rows.informative))
 
 
 def _members(code: Ints, number: int) -> sparse.csr_array:

@@ -317,15 +317,14 @@ class RowSums(ABC):
                 f"{cls.nothing}: nothing was observed, so nothing can be fitted"
             )
 
-    @classmethod
     def weak(
-        cls, sums: Mapping[str, float], scale: str, centre: float
+        self, sums: Mapping[str, float], scale: str, centre: float
     ) -> tuple[Weak, Weak]:
         """Weak priors of both curves, from sums over all items and the mean's axis."""
         location = Weak((0.0, 10.0), (0.0, 2.0))
-        if scale in cls.natural_scales:
+        if scale in self.natural_scales:
             location = Weak((centre, 5.0), (1.0, 1.0))
-        return location, weak_dispersion(*cls.dispersion_level)
+        return location, weak_dispersion(*self.dispersion_level)
 
     @staticmethod
     def events(sums: Mapping[str, float]) -> float:
