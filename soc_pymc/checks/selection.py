@@ -130,7 +130,8 @@ class Selection:
         if old.loo is not None:
             gain = new.loo.elpd - old.loo.elpd
             if gain < _WORTH:
-                new.reason = f"gains {gain:.1f} nats over {self._chosen}"
+                verb = "gains only" if gain > 0.0 else "loses"
+                new.reason = f"{verb} {abs(gain):.1f} nats against {self._chosen}"
                 return
             old.reason = f"{code} gains {gain:.1f} nats"
         self._chosen = code
