@@ -218,7 +218,33 @@ def _cells(
             atom[part] = np.exp(at_zero - top)
         density[part] = np.exp(log - top[:, None])
         constant[k] = items[order[part]] @ top
-    return MixtureCells(forms, start, items[order], density, constant, atom)
+    return MixtureCells(
+        forms=forms,
+        start=start,
+        items=items[order],
+        density=density,
+        constant=constant,
+        atom=atom,
+    )
+
+
+def cells_of_item(
+    family: Family, mixture: PlacedMixture, item: Columns
+) -> MixtureCells:
+    """Cells of one item, a line of joint cells with its merged row."""
+    rows = mixture.rows
+    base = rows.base
+    merged = item["row"]
+    alone = replace(
+        rows,
+        code=np.zeros(1, dtype=np.int64),
+        items=item["n"],
+        base=Frame(base.location[merged], base.centre[merged], base.spread[merged]),
+        spread=rows.spread[merged],
+    )
+    forms = mixture.cells.forms.subset(merged)
+    joint = {**item, "row": np.zeros(1, dtype=np.int64)}
+    return _cells(family, joint, alone, forms, bool(len(mixture.cells.atom)))
 
 
 class _WeightPrior(NamedTuple):

@@ -97,7 +97,15 @@ def find_pilot(stats: Statistics, family: Family, prior: Prior, full: bool) -> P
     if not (full or prior.gridded):
         integrated = _integrated(groupings)
     weak = partial(_weak, data, stats)
-    inputs = CurveInputs(family, prior, stats, rows, groupings, integrated, weak)
+    inputs = CurveInputs(
+        family=family,
+        prior=prior,
+        stats=stats,
+        rows=rows,
+        groupings=groupings,
+        integrated=integrated,
+        weak=weak,
+    )
     curves = make_curve("mean", inputs), make_curve("variance", inputs)
     target = CurveTarget([curve.design for curve in curves], data)
     start = map(State.starting, target.designs, np.reshape(data.level(), (2, 1)))
@@ -140,7 +148,7 @@ def _weak(
 ) -> tuple[Weak, Weak]:
     """Weak priors of both curves; where all items have one score, it does not place the level."""
     mean, variance = data.weak(_merged_totals(stats), scale, centre)
-    if float(stats.data["score_min"].min()) == float(stats.data["score_max"].max()):
+    if stats.one_score:
         mean = mean._replace(level=(data.level()[0], mean.level[1]))
     return mean, variance
 

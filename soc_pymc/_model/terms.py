@@ -332,7 +332,16 @@ class _Terms:
         design = self.points[target].to_rows @ values
         name = f"{self.variable}_{term}"
         scale = scale * self.unit
-        self.blocks.append(Block(name, design, scale, target, values, dim))
+        self.blocks.append(
+            Block(
+                name=name,
+                design=design,
+                scale=scale,
+                target=target,
+                values=values,
+                dim=dim,
+            )
+        )
 
     def add_bins(self) -> None:
         """Add an effect of each place along the scores."""
@@ -382,7 +391,12 @@ class _Terms:
         scales = tuple(_GROUP_SCALES[kind] * self.unit for kind in kinds)
         kind_of = np.repeat(np.arange(len(kinds)), [x.shape[1] for x in kinds.values()])
         return LevelTerms(
-            grouping, names, scales, kind_of, functions, shared @ functions
+            grouping=grouping,
+            names=names,
+            scales=scales,
+            kind=kind_of,
+            values=functions,
+            design=shared @ functions,
         )
 
     def add_exposure(self, spline: Spline, wiggle: float) -> None:

@@ -30,7 +30,7 @@ MEAN_ONLY = (
     "one trial per item shows the mean of theta given the score, and nothing of its variance; fit "
     "soc.Beta() by soc.VI() or soc.NUTS() for the curve of the mean"
 )
-_NUMBERS_AT_ONCE = 1 << 17  # numbers in one array of draws x rows x cells: 1 MB
+_CELLS_AT_ONCE = 1 << 17  # numbers in one array of draws x rows x cells: 1 MB
 _DISPERSION_SLOPE = 0.5  # sd per sd of the position
 _DISPERSION_WIGGLE = 0.3  # in the curve's unit
 _DIFFERENCE_STEP = 4e-3  # step of differences, in units of both parameters
@@ -223,10 +223,10 @@ class RowSums(ABC):
         for size in np.unique(octave):
             places = np.flatnonzero(octave == size)
             most = 1 << int(size)
-            step = max(1, _NUMBERS_AT_ONCE // most)
+            step = max(1, _CELLS_AT_ONCE // most)
             for begin in range(0, len(places), step):
                 part = places[begin : begin + step]
-                draws = max(1, _NUMBERS_AT_ONCE // (most * len(part)))
+                draws = max(1, _CELLS_AT_ONCE // (most * len(part)))
                 yield part, draws, self.cells(rows[part])
 
     def values(

@@ -37,10 +37,8 @@ _FARTHER = 0.25
 _DEGREES = 5, 7, 9, 11, 15
 # nats, allowed for all polynomials; importance weights vary by more
 _ERROR = 3e-2
-_MOST_VALUES = (
-    # rows times pairs and draws at once: 16 MB, so that memory is used again
-    2_000_000
-)
+# rows times pairs and draws at once: 16 MB, so that memory is used again
+_MOST_VALUES = 2_000_000
 _NO_NOISE = np.empty((0, 0, 0, 0))
 _NO_LEVELS = np.empty((0, 0, 0))
 _NONE = np.empty(0, dtype=np.int64)
