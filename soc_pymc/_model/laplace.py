@@ -175,7 +175,14 @@ def laplace_of(
             BlockLaplace(rotation, value, pull, rotated, pull - rotated @ z[:start])
         )
     centre = x[lines] + shift @ x[: ends[-1]]
-    return Laplace(tuple(blocks), whole_turn, centre, shift @ turn, root, state)
+    return Laplace(
+        blocks=tuple(blocks),
+        turn=whole_turn,
+        line_centre=centre,
+        line_shift=shift @ turn,
+        line_root=root,
+        state=state,
+    )
 
 
 def _diagonalised(information: Floats) -> tuple[Floats, Floats]:

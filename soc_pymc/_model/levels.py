@@ -57,7 +57,13 @@ class LevelRows:
         kind = np.concatenate([mean.kind, variance.kind + len(mean.names)])
         scales = np.concatenate([mean.scales, variance.scales])
         return LevelRows(
-            (mean, variance), level, shared, deviations, number, kind, scales
+            terms=(mean, variance),
+            level=level,
+            shared=shared,
+            by_level=deviations,
+            number=number,
+            kind=kind,
+            scales=scales,
         )
 
     @property

@@ -30,6 +30,7 @@ from .terms import Curve, Design, Labels, Output, State
 _MOST_SHIFT = 0.2
 _MOST_STRETCH = 0.15
 _FEWEST_MIXTURE_BINS = 40
+_HARDLY = 2.0**-40  # of an item without information
 # share of the items below which a row may be so much wider
 _FEW_ITEMS = 1e-3
 _LOOSER = 4.0
@@ -144,7 +145,7 @@ def _merged(family: Family, pilot: Pilot, placement: Placement) -> MergedRows:
     raised = spline_matrix(variance.position, variance.basis.knots) @ placement.wider
     fine = family.frame(values[0], values[1] + raised)
     within = pilot.data.spread * family.rise(fine) ** 2
-    n = rows.n.astype(float)
+    n = np.maximum(rows.informative, _HARDLY * rows.n)
     log_spread = np.log(fine.spread)
     series = np.stack([rows.group, rows.size, rows.atom], axis=1)
 
@@ -217,7 +218,14 @@ def _cells(
             atom[part] = np.exp(at_zero - top)
         density[part] = np.exp(log - top[:, None])
         constant[k] = items[order[part]] @ top
-    return MixtureCells(forms, start, items[order], density, constant, atom)
+    return MixtureCells(
+        forms=forms,
+        start=start,
+        items=items[order],
+        density=density,
+        constant=constant,
+        atom=atom,
+    )
 
 
 class _WeightPrior(NamedTuple):

@@ -97,7 +97,15 @@ def find_pilot(stats: Statistics, family: Family, prior: Prior, full: bool) -> P
     if not (full or prior.gridded):
         integrated = _integrated(groupings)
     weak = partial(_weak, data, stats)
-    inputs = CurveInputs(family, prior, stats, rows, groupings, integrated, weak)
+    inputs = CurveInputs(
+        family=family,
+        prior=prior,
+        stats=stats,
+        rows=rows,
+        groupings=groupings,
+        integrated=integrated,
+        weak=weak,
+    )
     curves = make_curve("mean", inputs), make_curve("variance", inputs)
     target = CurveTarget([curve.design for curve in curves], data)
     start = map(State.starting, target.designs, np.reshape(data.level(), (2, 1)))

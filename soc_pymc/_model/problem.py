@@ -103,7 +103,14 @@ def _mixture_problem(
     coordinates = Coordinates(parts, _dim_labels(pilot, parts, score, terms))
     sums = stats.data["sum_y"].to_numpy()[pilot.rows.bin]
     totals = np.bincount(mixture.rows.code, sums)
-    return Problem(family, pilot, coordinates, totals, score, mixture)
+    return Problem(
+        family=family,
+        pilot=pilot,
+        coordinates=coordinates,
+        totals=totals,
+        score=score,
+        mixture=mixture,
+    )
 
 
 def _dim_labels(

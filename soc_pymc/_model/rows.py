@@ -14,8 +14,9 @@ from .._lib.arrays import Columns, Floats, Ints
 from ..data.binning import stand_out
 from ..data.statistics import Statistics
 from ..families.family import Family
+from ..families.outcome import Outcome
 from ..families.rows import RowSums, pooled
-from ..families.scales import RANK, SCALES, ZERO_EXPOSURE
+from ..families.scales import RANK, SCALES, SCORE_WEIGHT, ZERO_EXPOSURE
 from .splines import Axis
 
 CLASS = 3  # sizes have 16 cells per octave, and 2^3 cells make a class
@@ -26,7 +27,11 @@ MOST_BINS = 200
 # of the items of an atom: average distance from its log size, and share in lines of that size alone
 _NEARLY_ATOM = 1e-3
 _MOST_OF = 0.2
-_SCORE_SUMS = ("n", *(name for scale in SCALES.values() for name in scale.sums))
+_SCORE_SUMS = (
+    "n",
+    SCORE_WEIGHT,
+    *(name for scale in SCALES.values() for name in scale.sums),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +86,12 @@ class Rows:
     atom: Ints  # its atom: the k-th from 1, and 0 for other rows
     atoms: Floats  # scores of the atoms
     n: Floats  # items of each row
-    items: Floats  # of every bin of the statistics, 0 in atoms
+    informative: Floats  # those whose sizes carry information
+    # these of every bin of the statistics, 0 in atoms
+    items: Floats
     # over the items of the row's group and bins: `n`, and sums of positions of every scale kept
     sums: Mapping[str, Floats]
-    # share of all items, without atoms, below the middle of the row's bins
+    # share of these, without atoms, below the middle of the row's bins
     rank: Floats
     rank_width: Floats  # and within them
     # mean log exposure (log noise sd) of its items; 0 without classes
@@ -93,9 +100,9 @@ class Rows:
 
     @property
     def outside_atoms(self) -> Floats:
-        """Items of each row outside the atoms (or in these alone), which place the knots."""
-        beside = np.where(self.atom > 0, 0.0, self.n)
-        return beside if beside.any() else self.n
+        """Informative items of each row outside the atoms (or in these alone): they place knots."""
+        beside = np.where(self.atom > 0, 0.0, self.informative)
+        return beside if beside.any() else self.informative
 
 
 def rows_of(
@@ -115,7 +122,8 @@ def rows_of(
     size_cell = family.outcome.size_cell if by_size else ""
     no_cells = np.empty(0, dtype=np.int64)
     keys = Keys(grouped, size_cell, place_of, no_cells)
-    rows = _rows_by_key(stats, family, keys, at_atoms)
+    limit = _size_limit(stats, family.outcome)
+    rows = _rows_by_key(stats, family, keys, at_atoms, limit)
     names = ("joint",) if by_size else ("part", *family.outcome.margins)
     cells = {name: cells_by_row(stats, rows, name) for name in names}
     if place_of[-1] + 1 < stats.bins:  # bins are merged
@@ -123,7 +131,19 @@ def rows_of(
     return rows, family.rows.of(len(rows.n), cells)
 
 
-def _rows_by_key(stats: Statistics, family: Family, keys: Keys, at_atoms: Ints) -> Rows:
+def _size_limit(stats: Statistics, outcome: Outcome) -> float | None:
+    """Limit of the sizes that carry information; None if all do."""
+    margin = outcome.size_margin
+    return outcome.size_limit(stats.table(margin)) if margin else None
+
+
+def _rows_by_key(
+    stats: Statistics,
+    family: Family,
+    keys: Keys,
+    at_atoms: Ints,
+    limit: float | None,
+) -> Rows:
     base = keys.table(stats, "joint" if keys.size_cell else "part")
     size_atoms = np.empty(0)
     log_sizes = np.zeros(len(base["n"]))
@@ -145,9 +165,19 @@ def _rows_by_key(stats: Statistics, family: Family, keys: Keys, at_atoms: Ints) 
     chosen = np.searchsorted(places_of_part, places)
     atom = np.zeros(stats.bins, dtype=np.int64)
     atom[at_atoms] = 1 + np.arange(len(at_atoms))
-    items = np.where(atom > 0, 0, stats.data["n"].to_numpy())
+    informative = n
+    items = stats.data["n"].to_numpy().astype(float)
+    if limit is not None:
+        table = (
+            base if keys.size_cell else keys.table(stats, family.outcome.size_margin)
+        )
+        tells = family.outcome.tells(family.outcome.mean_size(table), limit)
+        known = np.where(tells, table["n"], 0)
+        informative = np.bincount(np.searchsorted(key, keys(table)), known)
+        items = np.bincount(table["bin"], known, stats.bins)
+    items = np.where(atom > 0, 0.0, items)
     of_places = np.bincount(keys.place_of, items)
-    total = max(items.sum(), 1)  # of atoms alone 0
+    total = max(items.sum(), 1.0)  # of atoms alone 0
     first_bin = np.searchsorted(keys.place_of, place)
     return Rows(
         keys=keys,
@@ -160,6 +190,7 @@ def _rows_by_key(stats: Statistics, family: Family, keys: Keys, at_atoms: Ints) 
         atom=atom[first_bin],
         atoms=stats.data["score_min"].to_numpy()[at_atoms],
         n=n,
+        informative=informative,
         sums={x: np.bincount(line, part[x])[chosen] for x in _SCORE_SUMS if x in part},
         items=items,
         rank=((np.cumsum(of_places) - 0.5 * of_places) / total)[place],

@@ -26,7 +26,7 @@ _LEAST_SLOPE = 1e-10
 _PROJECTION_ROUNDS = 50  # a handful suffice; a straight line removes the rest
 # ridge, as a share of the largest variance, so that the metric exists
 _METRIC_RIDGE = 1e-6
-_FEW_DRAWS = 5  # draws per knot below which correlations are halved
+_FEW_PER_KNOT = 5  # draws per knot below which correlations are halved
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def _metric_root(draws: Floats, precision: Floats | None) -> Floats:
     if number < 2 or not variance.max() > 0:
         return np.eye(k)
     covariance = np.atleast_2d(np.cov(draws, rowvar=False, bias=True))
-    if number < _FEW_DRAWS * k:
+    if number < _FEW_PER_KNOT * k:
         covariance = 0.5 * (covariance + np.diag(variance))
     return np.linalg.cholesky(covariance + _METRIC_RIDGE * variance.max() * np.eye(k))
 

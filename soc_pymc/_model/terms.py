@@ -332,7 +332,16 @@ class _Terms:
         design = self.points[target].to_rows @ values
         name = f"{self.variable}_{term}"
         scale = scale * self.unit
-        self.blocks.append(Block(name, design, scale, target, values, dim))
+        self.blocks.append(
+            Block(
+                name=name,
+                design=design,
+                scale=scale,
+                target=target,
+                values=values,
+                dim=dim,
+            )
+        )
 
     def add_bins(self) -> None:
         """Add an effect of each place along the scores."""
@@ -382,14 +391,20 @@ class _Terms:
         scales = tuple(_GROUP_SCALES[kind] * self.unit for kind in kinds)
         kind_of = np.repeat(np.arange(len(kinds)), [x.shape[1] for x in kinds.values()])
         return LevelTerms(
-            grouping, names, scales, kind_of, functions, shared @ functions
+            grouping=grouping,
+            names=names,
+            scales=scales,
+            kind=kind_of,
+            values=functions,
+            design=shared @ functions,
         )
 
     def add_exposure(self, spline: Spline, wiggle: float) -> None:
         """Add a smooth term in log exposure of mean 0, whose line is penalised too."""
         rows = self.rows
         x = self.rows.log_size
-        basis = make_basis(x, np.where(rows.size_atom > 0, 0.0, rows.n), spline.knots)
+        beside = np.where(rows.size_atom > 0, 0.0, rows.informative)
+        basis = make_basis(x, beside, spline.knots)
         if len(basis.knots) > 1:
             self.add_atoms("exposure_atom", rows.size_atom, rows.size_atoms)
             x = np.clip(x, basis.knots[0], basis.knots[-1])  # of atoms
@@ -397,7 +412,7 @@ class _Terms:
             to_rows = spline_matrix(x, basis.knots)
             self.points["exposure"] = Points("_by_exposure", coords, to_rows)
             scale = wiggle if spline.wiggle is None else spline.wiggle
-            self.add("exposure", "exposure", scale, basis.centred(x, rows.n))
+            self.add("exposure", "exposure", scale, basis.centred(x, rows.informative))
 
 
 def _members(code: Ints, number: int) -> sparse.csr_array:

@@ -58,10 +58,8 @@ _DOUBTED = 2000
 _WRONG = 0.1
 _NARROW_BANDS = 0.5  # how much too narrow bands of curves may be
 _ESS_FRACTION = 0.1
-_ITEMS = (
-    # most items replicated, a random subset: the tests are powerful by then
-    50_000
-)
+# most items replicated, a random subset: the tests are powerful by then
+_MOST_CHECKED = 50_000
 _REPLICATES_AT_ONCE = 2_000
 _REPLICATES = 100  # or a few more: as many of each draw
 _MIDDLE = 20  # draws whose median is the middle of summaries
@@ -71,7 +69,7 @@ _FEWEST_BEYOND = 20
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CheckResult(Result):
-    """list[Finding] of the checks of a fit.
+    """Findings of the checks of a fit.
 
     Attributes
     ----------
@@ -179,7 +177,9 @@ def check(
     by = names_of(by, "by")
     seed = SEED(seed, "seed")
     subset = Whole(1)(subset, "subset")
-    return Checks(fit, items, tuple(by), seed, subset, progress).result()
+    return Checks(
+        fit, items, by=tuple(by), seed=seed, subset=subset, progress=progress
+    ).result()
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,7 +256,14 @@ class Checks:
         title = f"check: {n:,} items, {numbers}"
         advice = tuple(map(str, remedies))
         tree = xr.DataTree.from_dict(groups)
-        return CheckResult(table, tree, advice, title, loo, remedies)
+        return CheckResult(
+            table=table,
+            data=tree,
+            advice=advice,
+            title=title,
+            loo=loo,
+            remedies=remedies,
+        )
 
     def _of_pit(
         self, items: Observations, ends: Floats, rng: Generator
@@ -304,9 +311,11 @@ class Checks:
         draws = np.tile(draws, -(-_REPLICATES // len(draws)))
         rng = np.random.default_rng(self.seed)
         n = len(columns["score"])
-        if n > _ITEMS:
-            columns = select(columns, np.sort(rng.choice(n, _ITEMS, replace=False)))
-            n = _ITEMS
+        if n > _MOST_CHECKED:
+            columns = select(
+                columns, np.sort(rng.choice(n, _MOST_CHECKED, replace=False))
+            )
+            n = _MOST_CHECKED
         summaries = outcome.summaries
         sums = np.zeros(
             (len(summaries), len(draws) + 1)

@@ -45,10 +45,8 @@ PARTS = (
     "spread",
 )  # of the first curve level and slope, of the second level
 HORIZON = 60  # days over which false alarms are bounded
-FALSE_ALARMS = (
-    # largest probability of any in so many days without a change beyond the walk
-    0.05
-)
+# largest probability of any in so many days without a change beyond the walk
+FALSE_ALARMS = 0.05
 _GRADIENT_STEP = 1e-3  # step of differences of gradients
 _PIT_DRAWS = 100  # draws of a day's curves for its PIT
 SDS = np.array(

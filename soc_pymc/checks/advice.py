@@ -40,7 +40,7 @@ _FEWEST_PER_LEVEL = 5  # items of a level, on average
 _MOST_LEVELS = 50  # levels; items of more levels count as clustered
 _SUMMARIZED = "on soc.summarize(items, joint=True)"
 
-_MOST_ROWS = 20_000  # most rows examined, a random subset
+_MOST_EXAMINED = 20_000  # most rows examined, a random subset
 _SHIFT_SIZES = 0.02 * 1.5 ** np.arange(
     14
 )  # sizes of shifts, in sds of theta and of the second curve
@@ -250,7 +250,7 @@ class Gains:
     def __init__(
         self, posterior: Posterior, items: Observations, rng: Generator
     ) -> None:
-        _, self.items = items.sample(_MOST_ROWS, rng)
+        _, self.items = items.sample(_MOST_EXAMINED, rng)
         self._scale = float(items.n.sum() / self.items.n.sum())
         self.posterior = posterior
         outcome = self.posterior.outcome

@@ -45,10 +45,8 @@ _FEWEST_DRAWS = 100
 # rows whose weights are Pareto-smoothed
 _SMOOTHED = 2_000
 _LEAST_SMOOTHED = 100
-_SWAY = (
-    # variance of log densities over draws, below which smoothing changes nothing
-    0.01
-)
+# variance of log densities over draws, below which smoothing changes nothing
+_SWAY = 0.01
 # weights of mixtures: nats of an item that no step gains, most steps, and shares of one
 _CLOSE = 1e-9
 _STEPS = 100

@@ -45,19 +45,19 @@ GRID = np.linspace(0.0, 1.0, 200)  # where ECDFs are taken
 # how much further a bridge strays between the points of the grid (Siegmund 1979; Broadie,
 # Glasserman and Kou 1997): -zeta(1/2) / sqrt(2 pi) of a step's sd
 BETWEEN = 0.5826 * float(np.sqrt(GRID[1]))
-_STEPS = len(GRID) - 1
+_GRID_STEPS = len(GRID) - 1
 _BINS = 20  # bins of the score for histograms
-_CHUNK = 20_000
+_ITEMS_AT_ONCE = 20_000
 # rows of more items are divided among the grid by one multinomial draw
 _EACH = 32
 _SHIFT_DRAWS = 100  # draws of the curves to compute shifts
 # items that shifts are averaged over, and least number of a slice: accurate to about 7%
 _POOL = 1000
-_ITEMS = 150
-_ALL_ITEMS = 6000  # about as many for all slices together, where these are many
+_FEWEST_SHIFTED = 150
+_MOST_SHIFTED = 6000  # about as many for all slices together, where these are many
 # replicates, and those made at once
 _PATHS = 2000
-_AT_ONCE = 250
+_PATHS_AT_ONCE = 250
 _COARSE = 4  # replicates are taken at every fourth point of the grid
 # share of the shifts' variance in directions that are left out
 _FAINT_DIRECTION = 1e-3
@@ -65,7 +65,7 @@ _LEAST_P = 1e-300  # smallest p-value before its logarithm is taken
 # share of replicates to which the tail beyond them is fitted
 _TAIL_SHARE = 0.05
 
-_MISSING = "missing"  # the level of items without one, in words
+_WITHOUT_LEVEL = "missing"  # the level of items without one, in words
 
 
 class Slice(NamedTuple):
@@ -91,10 +91,10 @@ class Slice(NamedTuple):
 
 def _word(level: Hashable) -> str:
     if level is None:
-        return _MISSING
+        return _WITHOUT_LEVEL
     if isinstance(level, float):
         return digits(level)
-    return repr(level) if level == _MISSING else str(level)
+    return repr(level) if level == _WITHOUT_LEVEL else str(level)
 
 
 # in all functions `n` is the number of items of rows
@@ -206,7 +206,7 @@ def cdf_ends(
         (below, _), (_, upto) = (cdf_interval(posterior, row) for row in rows)
         return below, np.maximum(upto, below)
 
-    return in_chunks(ends, _CHUNK, columns, "predictive distribution", progress)
+    return in_chunks(ends, _ITEMS_AT_ONCE, columns, "predictive distribution", progress)
 
 
 def _members(masks: Masks) -> sparse.csr_array:
@@ -224,10 +224,10 @@ def slice_pits(ends: Floats, n: Ints, masks: Masks, rng: Generator) -> xr.Datase
     ECDFs are minus the uniform cdf.
     """
     members = _members(masks)
-    counts = np.zeros((len(masks), _STEPS))
+    counts = np.zeros((len(masks), _GRID_STEPS))
     sums = np.zeros((len(masks), len(GRID)))
-    for start in range(0, len(n), _CHUNK):
-        rows = slice(start, start + _CHUNK)
+    for start in range(0, len(n), _ITEMS_AT_ONCE):
+        rows = slice(start, start + _ITEMS_AT_ONCE)
         share = pit_upto_grid(*ends[:, rows])
         sums += members[:, rows] @ (n[rows, None] * share)
         counts += members[:, rows] @ _interval_counts(
@@ -261,12 +261,14 @@ def _interval_counts(ends: Floats, share: Floats, n: Ints, rng: Generator) -> Fl
     shares = np.diff(share[many], axis=1)
     # no point of the grid lies above it
     shares[below[many] >= 1.0, -1] = 1.0
-    counts = np.zeros((len(n), _STEPS))
+    counts = np.zeros((len(n), _GRID_STEPS))
     counts[many] = rng.multinomial(n[many], shares / shares.sum(axis=1, keepdims=True))
     row = np.repeat(np.flatnonzero(~many), n[~many])
     pit = below[row] + rng.random(len(row)) * (upto - below)[row]
     np.add.at(
-        counts, (row, np.minimum((pit * _STEPS).astype(np.int64), _STEPS - 1)), 1.0
+        counts,
+        (row, np.minimum((pit * _GRID_STEPS).astype(np.int64), _GRID_STEPS - 1)),
+        1.0,
     )
     return counts
 
@@ -330,7 +332,7 @@ def curve_shifts(
     row = rng.choice(len(n), min(_POOL, int(n.sum())), p=n / n.sum())
     rows = [row]
     weights = [np.stack([mask[row] for mask in masks]).astype(float)]
-    least = min(_ITEMS, _ALL_ITEMS // len(masks))
+    least = min(_FEWEST_SHIFTED, _MOST_SHIFTED // len(masks))
     for k, mask in enumerate(masks):  # of small slices further items
         if (lacking := min(least, int(n[mask].sum())) - int(mask[row].sum())) > 0:
             place = np.flatnonzero(mask)
@@ -362,11 +364,11 @@ def replicated_distances(shift: Floats, shared: Floats, rng: Generator) -> Float
     size, directions = np.linalg.eigh(flat @ flat.T)
     counts = np.cumsum(size) > _FAINT_DIRECTION * size.sum()
     ways = (directions[:, counts].T @ flat).astype(np.float32)
-    shape = (len(n), _AT_ONCE, len(step))
+    shape = (len(n), _PATHS_AT_ONCE, len(step))
     distances = []
-    for _ in range(_PATHS // _AT_ONCE):
+    for _ in range(_PATHS // _PATHS_AT_ONCE):
         # independent Normal multiples of the ways have the covariance of the draws' shifts
-        mix = rng.standard_normal((_AT_ONCE, len(ways)), dtype=np.float32)
+        mix = rng.standard_normal((_PATHS_AT_ONCE, len(ways)), dtype=np.float32)
         walk = rng.standard_normal(shape, dtype=np.float32) * np.sqrt(
             step, dtype=np.float32
         )
@@ -376,7 +378,7 @@ def replicated_distances(shift: Floats, shared: Floats, rng: Generator) -> Float
         bridge -= GRID[::_COARSE].astype(np.float32) * end
         strayed = root.astype(np.float32) @ bridge.reshape(len(n), -1)
         strayed = strayed.reshape(shape) + (mix @ ways).reshape(
-            _AT_ONCE, len(n), -1
+            _PATHS_AT_ONCE, len(n), -1
         ).swapaxes(0, 1)
         distances.append(np.abs(strayed).max(axis=-1).T)
     return np.concatenate(distances) + BETWEEN * np.sqrt(_COARSE) / np.sqrt(n)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arrays import Bools, Columns, Floats, Ints
-from ..families.scales import LINEAR, MIDDLE, SCALES
+from ..families.scales import LINEAR, MIDDLE, SCALES, SCORE_WEIGHT
 from .formulas import FLOOR, score_cell
 
 # tables of keys and sums by name ("joint" may be missing), labels of groups, number of items
@@ -277,4 +277,5 @@ def _fill_positions(part: dict[str, NDArray[Any]]) -> None:
         for end, position in zip((scale.low, scale.high), nearest, strict=True):
             bins = (low == end) & (high == end)
             for power, name in enumerate(scale.sums, 1):
-                part[name] = np.where(bins, part["n"] * position**power, part[name])
+                ends = part[SCORE_WEIGHT] * position**power
+                part[name] = np.where(bins, ends, part[name])

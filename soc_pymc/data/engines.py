@@ -36,6 +36,7 @@ from .formulas import (
     ibis_functions,
     near_whole,
     score_cell,
+    size_cell,
     summand,
 )
 from .items import DAY, Items
@@ -283,10 +284,28 @@ class Grouped:
         self._n, self.table = scan(items, progress)
         self._codes: dict[str, int] = {}  # of the labels of groups
 
-    def weights(self, grid: ScoreGrid, weight: str | None) -> Columns:
+    def sizes(self) -> Columns:
+        """Items and whole outcomes by cell of their sizes."""
+        outcome = self.items.outcome
+        table = self.table
+        cell = size_cell(table[outcome.size], outcome, ibis_functions())
+        sums = {"n": table.count()}
+        if outcome.whole:
+            sums["sum_y"] = table[outcome.observed].cast("int64").sum()
+        counted = table.group_by(cell=cell).aggregate(**sums)
+        with phase("choosing bins", enabled=self._progress):
+            return self._added(counted, ("cell",), outcome.integers)
+
+    def weights(
+        self, grid: ScoreGrid, weight: str | None, size_limit: float | None
+    ) -> Columns:
         """Items, their weight and range of scores by cell."""
         table = self.table
         amount = table[weight].cast("int64").sum() if weight else table.count()
+        if size_limit is not None and not weight:
+            outcome = self.items.outcome
+            tells = outcome.tells(table[outcome.size], exact(size_limit))
+            amount = tells.ifelse(1, 0).cast("int64").sum()
         sums = table.count(), amount, table.score.min(), table.score.max()
         cell = score_cell(table.score, *grid, ibis_functions())
         key, *names = CELL_SUMS
@@ -296,7 +315,7 @@ class Grouped:
         with phase("choosing bins", enabled=self._progress):
             return self._added(counted, (key,), names)
 
-    def tables(self, edges: Floats, most_joint: int) -> Sums:
+    def tables(self, edges: Floats, most_joint: int, size_limit: float | None) -> Sums:
         """Make one grouped pass over cells as fine as any table needs."""
         outcome = self.items.outcome
         keyed = self._keyed(edges)
@@ -310,7 +329,8 @@ class Grouped:
         sums = {"n": keyed.count()}
         sums |= {"score_min": keyed.score.min(), "score_max": keyed.score.max()}
         for name in {*outcome.integers, *outcome.reals(list(layouts))} - sums.keys():
-            total = summand(name, outcome, keyed, ibis_functions()).sum()
+            term = summand(name, outcome, keyed, size_limit, ibis_functions())
+            total = term.sum()
             sums[name] = total.cast("int64") if name in outcome.integers else total
         keys = dict.fromkeys([*_PART_KEYS, *cells])
         grouped = keyed.group_by(*keys).aggregate(**sums)

@@ -24,6 +24,7 @@ _BIAS = 1023
 _LOG2_E = 1.4426950408889634
 _NORMAL = 2.0**-1022  # smaller numbers are less precise
 _FAR_OCTAVES = 64
+_HARDLY = 2.0**-40  # of an item without information in sums of positions
 # 16 * 5 - 32: cells of counts >= 32 follow the exact ones
 _WIDE_COUNTS = 48
 # smaller numbers count as 0 in sums of powers: some engines refuse underflow
@@ -112,6 +113,12 @@ def count_cell(count: Operand, xp: Functions = ARRAYS) -> Operand:
     return xp.where(count < scales.EXACT_COUNTS, xp.whole(count), octave_cell)
 
 
+def size_cell(size: Operand, outcome: Outcome, xp: Functions = ARRAYS) -> Operand:
+    """Cell of sizes, as in joint cells."""
+    cell = outcome.tables["joint"].cells[outcome.size_cell]
+    return cells_of((cell,), size, size, 0.0, xp)[cell.name]
+
+
 def noise_cell(noise_sd: Operand, xp: Functions = ARRAYS) -> Operand:
     """Cell of noise sds: 16 an octave."""
     return xp.log_linear(noise_sd, scales.STEPS)
@@ -171,32 +178,46 @@ def square(number: Operand, xp: Functions = ARRAYS) -> Operand:
 
 
 def summand(
-    name: str, outcome: Outcome, columns: Any, xp: Functions = ARRAYS
+    name: str,
+    outcome: Outcome,
+    columns: Any,
+    size_limit: float | None,
+    xp: Functions = ARRAYS,
 ) -> Operand:
-    """Term of each item in a column of sums, from columns by role; NaN where it does not exist."""
+    """Term of each item in a column of sums, from columns by role; NaN where it does not exist.
+
+    Items with sizes beyond a limit hardly count in sums of positions.
+    """
     t = columns["score"]
     y = columns[outcome.observed]
     size = columns[outcome.size]
     if name in outcome.integers:
         return xp.whole(y)
-    term = sum_of(name)
-    if term is None:
+    powers = sum_of(name)
+    if powers is None:
+        weight = 0.0 * t + 1.0
+        if size_limit is not None:
+            tells = outcome.tells(size, xp.exact(size_limit))
+            weight = xp.where(tells, weight, xp.exact(_HARDLY))
+        if name == scales.SCORE_WEIGHT:
+            return weight
         (scale,) = (scale for scale in scales.SCALES.values() if name in scale.sums)
         if scale is not scales.LINEAR:
             inside = (t > scale.low) & (t < min(scale.high, 2.0 * scales.LARGEST))
             position = scale.formula(xp.where(inside, t, scales.MIDDLE), xp.log)
             t = xp.where(inside, position, float("nan"))
-        return t if name == scale.sums[0] else square(t, xp)
-    if term.form == "log":  # of sizes that may be 0 with the outcome
+        term = t if name == scale.sums[0] else square(t, xp)
+        return term if size_limit is None else weight * term
+    if powers.form == "log":  # of sizes that may be 0 with the outcome
         return y * xp.log(xp.where(y > 0, size, 1.0))
-    if term.form == "above":
+    if powers.form == "above":
         return xp.real(xp.where(y > size, 1, 0))
     negligible = outcome.validity.outcome.negligible
-    factors = [without_small(y, negligible, xp)] * term.outcome
-    if term.size:
+    factors = [without_small(y, negligible, xp)] * powers.outcome
+    if powers.size:
         sized = size if outcome.size_power == 1 else square(size, xp)
-        factors += [without_small(sized, _TINY, xp)] * term.size
-    return reduce(operator.mul, [*factors, *[size - y] * term.complement])
+        factors += [without_small(sized, _TINY, xp)] * powers.size
+    return reduce(operator.mul, [*factors, *[size - y] * powers.complement])
 
 
 @dataclass(frozen=True)

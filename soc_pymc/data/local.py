@@ -31,6 +31,7 @@ from .formulas import (
     block_of_labels,
     cells_of,
     fold_of,
+    size_cell,
     square,
     summand,
     without_small,
@@ -64,35 +65,59 @@ class Local:
         self.table = opened(items.source, items.roles.columns)
         check_types(items, self.table)
 
-    def weights(self, grid: ScoreGrid, weight: str | None) -> Columns:
-        """Items, their weight and range of scores by cell; only needed columns are read."""
-        roles = ("score", weight) if weight else ("score",)
+    def sizes(self) -> Columns:
+        """Items and whole outcomes by cell of their sizes."""
+        outcome = self.items.outcome
+        names = outcome.integers
 
         def count(block: Columns) -> Columns:
-            if not all(
-                self.items.outcome.bounds[role].hold(block[role]) for role in roles
-            ):
-                raise _NotValidError
+            self._check(block)
+            cells = size_cell(block[outcome.size], outcome)
+            lowest = cells.min()
+            n = np.bincount(cells - lowest)
+            cell = np.flatnonzero(n)
+            sums = {"cell": cell + lowest, "n": n[cell]}
+            if outcome.whole:
+                # all in the first cell, as only their total is needed
+                total = block[outcome.observed].astype(np.int64).sum()
+                sums["sum_y"] = np.where(cell == cell[0], total, 0)
+            return sums
+
+        roles = (outcome.size, *(outcome.observed,) * outcome.whole)
+        return self._piled(("cell",), names, roles, count)
+
+    def weights(
+        self, grid: ScoreGrid, weight: str | None, size_limit: float | None
+    ) -> Columns:
+        """Items, their weight and range of scores by cell; only needed columns are read."""
+        outcome = self.items.outcome
+        roles = ["score", *filter(None, [weight])]
+        if size_limit is not None and not weight:
+            roles.append(outcome.size)
+
+        def count(block: Columns) -> Columns:
+            self._check(block)
             score = block["score"]
             cells = grid.cell(score)
             cell, n = np.unique(cells, return_counts=True)
             amount = n
+            whole = None
             if weight:
-                amount = np.zeros_like(n)
                 whole = block[weight].astype(np.int64)
+            elif size_limit is not None:
+                whole = outcome.tells(block[outcome.size], size_limit)
+            if whole is not None:
+                amount = np.zeros_like(n)
                 np.add.at(amount, np.searchsorted(cell, cells), whole)
             ends = np.full((2, len(cell)), [[score.min()], [score.max()]])
             return dict(zip(CELL_SUMS, (cell, n, amount, *ends), strict=True))
 
-        parts = self._mapped("choosing bins", roles, count)
-        cells = added_parts(parts, CELL_SUMS[:1], CELL_SUMS[1:])
-        if not cells:
-            self._refuse()
+        cells = self._piled(CELL_SUMS[:1], CELL_SUMS[1:], roles, count)
         check_total(self.items, float(cells["amount"].sum(dtype=float)))
         self._n = int(cells["n"].sum())
         return cells
 
-    def tables(self, edges: Floats, most_joint: int) -> Sums:
+    def tables(self, edges: Floats, most_joint: int, size_limit: float | None) -> Sums:
         """Validate and sum blocks, in their order, so that sums do not depend on threads."""
         outcome = self.items.outcome
         lookup = make_lookup(edges)
@@ -118,7 +143,7 @@ class Local:
             n = n + len(number)
             total = total + amount
             check_total(self.items, total)
-            part.add(numbering.keyed(part_sums(outcome, number, items)))
+            part.add(numbering.keyed(part_sums(outcome, number, items, size_limit)))
             cells.add(number, items)
         if not n or self._n not in (None, n):
             self._refuse()
@@ -136,10 +161,28 @@ class Local:
             score, n = np.unique(scores, return_counts=True)
             return {"score": score, "n": n}
 
-        parts = self._mapped("choosing bins", ("score",), count)
-        counts = added_parts(parts, ("score",), ("n",))
+        counts = self._piled(("score",), ("n",), ("score",), count)
         chosen = (counts["n"] >= least) | np.isin(counts["score"], ends)
         return {name: values[chosen] for name, values in counts.items()}
+
+    def _check(self, block: Columns) -> None:
+        """Stop where outcomes, sizes or scores are not valid."""
+        bounds = self.items.outcome.bounds
+        if not all(bounds[role].hold(numbers) for role, numbers in block.items()):
+            raise _NotValidError
+
+    def _piled(
+        self,
+        keys: Sequence[str],
+        names: Sequence[str],
+        roles: Sequence[str],
+        count: Callable[[Columns], Columns],
+    ) -> Columns:
+        """Sums of a pass over some columns, by key."""
+        sums = added_parts(self._mapped("choosing bins", roles, count), keys, names)
+        if not sums:
+            self._refuse()
+        return sums
 
     def _parts(self, block: Columns) -> Ints:
         """Code of each item's group times the number of folds, plus its fold."""
@@ -342,7 +385,9 @@ class GroupSum:
         return columns | {"number": key}
 
 
-def part_sums(outcome: Outcome, number: Ints, items: Floats) -> dict[str, NDArray[Any]]:
+def part_sums(
+    outcome: Outcome, number: Ints, items: Floats, size_limit: float | None
+) -> dict[str, NDArray[Any]]:
     """Sums over runs of items with equal numbers, and the ``number`` of each run."""
     starts = np.flatnonzero(np.diff(number, prepend=-1))
     columns = dict(zip(outcome.bounds, items, strict=True))
@@ -353,7 +398,9 @@ def part_sums(outcome: Outcome, number: Ints, items: Floats) -> dict[str, NDArra
         "score_max": np.maximum.reduceat(items[0], starts),
     }
     for name in set(outcome.sums("part")) - sums.keys():
-        sums[name] = np.add.reduceat(summand(name, outcome, columns), starts)
+        sums[name] = np.add.reduceat(
+            summand(name, outcome, columns, size_limit), starts
+        )
     return sums
 
 

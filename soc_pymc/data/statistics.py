@@ -29,7 +29,7 @@ NO_JOINT_CELLS = (
     "statistics if all of them have some)"
 )
 _NO_FOLDS = "none: summarize with folds=10"
-_FORMAT = "soc_pymc-statistics-3"
+_FORMAT = "soc_pymc-statistics-4"
 # attributes that statistics share to be added
 _SHARED = ("kind", "roles", "cells", "folds_by", "weights", "folds", "edges")
 # cap on one bin's excess over noise, because its theta may vary
@@ -44,7 +44,8 @@ class Statistics:
     ----------
     data : xarray.Dataset
         Read-only `xarray.Dataset`. By ``bin``: number of items ``n``, range and sums of the scores
-        t (``sum_log_t`` is NaN if a score is at or below 0), sums of outcomes ``sum_y`` and of
+        t (``sum_log_t`` is NaN if a score is at or below 0) of ``sum_weight`` items, as those whose
+        sizes make them next to useless hardly count in these, sums of outcomes ``sum_y`` and of
         exposures or trials ``sum_N``; of values ``sum_y2`` and squared noise sds ``sum_s2``; of
         counts ``sum_y_log_N`` and ``above``, the number of items with a count above their exposure.
         By ``part``: the same for every group, fold and bin. By each other `table`: cells with their

@@ -22,7 +22,7 @@ from .._lib.progress import is_shown
 from .._lib.reprs import digits
 from ..families import OUTCOMES
 from ..families.outcome import Outcome
-from ..families.scales import MOST_VALUE_CELL
+from ..families.scales import MOST_VALUE_CELL, SCORE_WEIGHT
 from . import binning
 from .engines import Grouped, check_ids, scan
 from .formulas import BLOCKS, MOST_FOLDS, Folds
@@ -36,6 +36,7 @@ _log = logging.getLogger(__name__)
 _SAME = 5e-7
 # default number of bins
 _FEWEST_BINS = 20
+_SINGLE_BINS = 100  # where few items have about as many bins
 _MOST_BINS = 1000
 _ITEMS_IN_BIN = 10
 _FOLDS = 10  # folds from ids
@@ -68,11 +69,12 @@ def summarize(
         The items. With dates, each day, of at most 4,000, is kept apart for `Statistics.window`,
         `Statistics.decay` and `soc.drift`.
     bins : int or None
-        Number of bins of the score. None chooses one per 10 items, from 20 to 1,000, and halves the
-        first and the last bin repeatedly towards the ends. Scores that many items share
-        (`Statistics.atoms`) have bins of their own.
+        Number of bins of the score. None chooses one per 10 items, from 100 (or as many as there
+        are items) to 1,000, and halves the first and the last bin repeatedly towards the ends.
+        Scores that many items share (`Statistics.atoms`) have bins of their own.
     equal : {"items", "count", "successes"} or None
-        What bins have in equal numbers; None is ``"items"``.
+        What bins have in equal numbers; None is ``"items"``, of which those whose sizes make them
+        next to useless are not counted.
     edges : array_like, shape (bins - 1,), or None
         Interior cut points in place of a number of bins, strictly increasing; bins are [e_k,
         e_k+1), and the outer bins are open, so no item is dropped.
@@ -196,9 +198,12 @@ def totals_of(items: Items, options: Options) -> Statistics:
     read = replace(items, id=None, fold=None) if unused else items
     reader_type = Grouped if is_remote(items.source) else Local
     reader = reader_type(read, rule, is_shown(options.progress))
-    cuts = _edges_of_bins(reader, options) if options.edges is None else options.edges
+    limit = _size_limit(reader)
+    cuts = options.edges
+    if cuts is None:
+        cuts = _edges_of_bins(reader, options, limit)
     most = options.most_joint(outcome)
-    tables, labels, n = reader.tables(cuts, most)
+    tables, labels, n = reader.tables(cuts, most, limit)
     if any(table["n"].sum() != n for table in tables.values() if table):
         raise StatisticsError("the table changed while it was read: summarize again")
     _check_joint(tables, items, most, must=options.joint != "auto")
@@ -247,14 +252,24 @@ def _fold_rule(items: Items, folds: int | None) -> Folds:
     return Folds("id", folds or _FOLDS)
 
 
-def _edges_of_bins(reader: Grouped | Local, options: Options) -> Floats:
+def _size_limit(reader: Grouped | Local) -> float | None:
+    """Limit of the sizes that carry information; None if all do, or without a score."""
+    items = reader.items
+    if items.score is None or not items.outcome.size_margin:
+        return None
+    return items.outcome.size_limit(reader.sizes())
+
+
+def _edges_of_bins(
+    reader: Grouped | Local, options: Options, limit: float | None
+) -> Floats:
     """Edges of bins of equal weight, from one or two grouped passes over a fine grid."""
     if reader.items.score is None:
         return np.empty(0)
     equal = options.equal
-    weight = None if equal == "items" else equal
+    weight = None if equal in (None, "items") else equal
     grid = binning.FIRST_GRID
-    scores = reader.weights(grid, weight)
+    scores = reader.weights(grid, weight, limit)
     low = float(scores["score_min"].min())
     high = float(scores["score_max"].max())
     if low == high:
@@ -273,15 +288,18 @@ def _edges_of_bins(reader: Grouped | Local, options: Options) -> Floats:
         raise ItemsError(refusal)
     atoms = _shared_scores(reader, scores)
     values = list(atoms)
-    number = (int(scores["n"].sum()) - sum(atoms.values())) // _ITEMS_IN_BIN
+    number = int(
+        _without_atoms(scores, grid, values, "n" if weight else "amount").sum()
+    )
     asked = options.bins
-    bins = asked or min(_MOST_BINS, max(_FEWEST_BINS, number))
+    fewest = min(max(_FEWEST_BINS, number), _SINGLE_BINS)
+    bins = asked or min(_MOST_BINS, max(fewest, number // _ITEMS_IN_BIN))
     weights = _without_atoms(scores, grid, values)
     # with few items per bin finer cells do not make bins more equal
     coarse = 1 / 16 if asked else 1 / 4
     if finer := binning.finer_grid(grid, scores["cell"], weights, bins, coarse):
         grid = finer
-        scores = reader.weights(grid, weight)
+        scores = reader.weights(grid, weight, limit)
         weights = _without_atoms(scores, grid, values)
     if not weights.any():  # all items are in atoms
         return binning.atom_edges(np.empty(0), values, grid, scores["cell"])
@@ -299,11 +317,14 @@ def _edges_of_bins(reader: Grouped | Local, options: Options) -> Floats:
 
 
 def _without_atoms(
-    scores: Columns, grid: binning.ScoreGrid, atoms: list[float]
+    scores: Columns,
+    grid: binning.ScoreGrid,
+    atoms: list[float],
+    name: str = "amount",
 ) -> Floats:
-    """Weight of each cell; atoms have bins of their own."""
+    """A sum of each cell; atoms have bins of their own."""
     in_atoms = np.isin(scores["cell"], grid.cell(atoms))
-    return np.where(in_atoms, 0.0, scores["amount"])
+    return np.where(in_atoms, 0.0, scores[name])
 
 
 def _shared_scores(reader: Grouped | Local, scores: Columns) -> dict[float, int]:
@@ -392,7 +413,7 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
     if items.score is None or not outcome.sizes_add or bins["score_min"].min() <= 0:
         return  # such scores are not rates
     fifth = (5 * middle_shares(bins["n"])).astype(int)
-    sums = ("n", "sum_t", "sum_N", "sum_y")
+    sums = (SCORE_WEIGHT, "sum_t", "sum_N", "sum_y")
     n, t, size, events = (np.bincount(fifth, bins[name]) for name in sums)
     told = events >= _TOLD
     ratio = (events * n)[told] / (size * t)[told]

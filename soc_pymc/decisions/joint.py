@@ -13,8 +13,17 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.optimize.elementwise import find_root
 
-from .._lib import arguments as rules
-from .._lib.arguments import SEED, OrNone, Real, Whole, shown, switch
+from .._lib.arguments import (
+    DRAWS,
+    MOST_DRAWS,
+    SEED,
+    OrNone,
+    Real,
+    Whole,
+    refuse_beyond_memory,
+    shown,
+    switch,
+)
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .._lib.laws import pearson3_cdf, pearson3_quantile
@@ -138,11 +147,11 @@ def thompson_draws(
     >>> dict(theta.sizes), bool((theta > 0).all())
     ({'draw': 3, 'item': 4000}, True)
     """
-    draws = rules.DRAWS(draws, "draws")
+    draws = DRAWS(draws, "draws")
     seed = SEED(seed, "seed")
     decision = read_decision(fit, items, progress)
     what = f"{draws:,} draws of {len(decision):,} items"
-    rules.refuse_beyond_memory(
+    refuse_beyond_memory(
         8.0 * draws * len(decision), what, "ask for fewer of one of them"
     )
     theta, curves = _joint_draws(decision, draws, seed, progress)
@@ -199,7 +208,7 @@ def probability_best(
     10.0
     """
     k = Whole(1)(k, "k")
-    draws = Whole(2, rules.MOST_DRAWS)(draws, "draws")
+    draws = Whole(2, MOST_DRAWS)(draws, "draws")
     seed = SEED(seed, "seed")
     decision = read_decision(fit, items, progress)
     if k >= len(decision):

@@ -20,7 +20,7 @@ from .rows import Pair, RowSums
 
 Generators = tuple[Generator, ...]
 
-_MOST_NUMBERS = 1 << 16  # in one array of members x items
+_MOST_SUMMARISED = 1 << 16  # in one array of members x items
 # probability that a difference from 1 does not show well
 _ROUNDED_TAIL = 1e-6
 
@@ -141,7 +141,7 @@ class Family(Formulas, Components):
         weight = np.full((len(a), 1), 1.0 / len(a)) if weight is None else weight
         weight = np.broadcast_to(weight, a.shape)
         out = np.empty((3 + len(probs) + (zero is not None), a.shape[1]))
-        step = max(1, _MOST_NUMBERS // len(a))
+        step = max(1, _MOST_SUMMARISED // len(a))
         with np.errstate(all="ignore"):
             for begin in range(0, a.shape[1], step):
                 part = slice(begin, begin + step)

@@ -45,16 +45,14 @@ _MANY_DRAWS = 20
 ROUGH = 1e-5
 """Residual in both curves that is accepted where rounding allows no less."""
 _SHORTEST = 0.02  # share of the line from the pilot's curves
-_WEIGHTS_AT_ONCE = 1 << 15  # weights solved for at once, which fit in the cache
+_SOLVED_AT_ONCE = 1 << 15  # weights solved for at once, which fit in the cache
 # share of the range over which a curve is bent to either bound
 _SOFT = 0.15
 # bounds of the location in spreads, and of the dispersion as a spread
 _FARTHEST_LOCATION = 4.0
 _WIDEST_DISPERSION = 2.5
-_ROOM = (
-    # least dispersion above a component's, so that several components have weight
-    0.8
-)
+# least dispersion above a component's, so that several components have weight
+_ROOM = 0.8
 # spreads beyond which the widening of the base distribution is linear
 _CORNER = 3.0
 # width, and power of theta, of the floor for heavy tails
@@ -319,7 +317,13 @@ class Components(ABC):
         bounds = self._bounds(frame.location, curves[:, 1], parts)
         arrays[3] = self.log_pilot(frame, z, curves, parts, bounds)
         return WeightForms(
-            self, bounds, arrays, tilts, functions, parts.mean, parts.variance
+            family=self,
+            bounds=bounds,
+            base=arrays,
+            tilts=tilts,
+            functions=functions,
+            mean=parts.mean,
+            variance=parts.variance,
         )
 
     def _bounds(
@@ -459,7 +463,7 @@ def solved(
     Without `slopes` they have no derivatives.
     """
     tilt = _first_guesses(bounded, forms)
-    step = max(1, _WEIGHTS_AT_ONCE // (bounded.shape[2] * forms.mean.shape[1]))
+    step = max(1, _SOLVED_AT_ONCE // (bounded.shape[2] * forms.mean.shape[1]))
     for begin in range(0, len(bounded), step):
         part = slice(begin, min(begin + step, len(bounded)))
         yield (

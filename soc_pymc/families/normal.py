@@ -7,6 +7,7 @@ times powers of w - mean(w) up to the third, which leave an error of fourth orde
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -19,15 +20,17 @@ from .._lib.arrays import Bools, Columns, Floats, Ints
 from .._lib.errors import FitError
 from ..prior_table import NormalFormulas
 from .family import Family, Generators
+from .information import typical_precision
 from .mixtures import WIDTH, ComponentGrid, Frame, Relative
 from .outcome import SCORES, Outcome, Table, Validity, Words, uniform_range
 from .priors import Normal, NormalMixture
 from .rows import Pair, Ragged, RowSums, Tensor, Weak, by_row, weak_dispersion
 from .scales import LARGEST_VALUE, LEAST_SD, LINEAR, STEPS, Bounds, Cell
 
-# prior's centre of Var(theta | t), as a share of the values' squared scale
-_VARIANCE_SHARE = 0.3
-_LEVEL_SD = 3.0
+# centre and sd of the prior of log Var(theta | t) less the log noise variance: sds of theta have
+# about a half-normal distribution of scale three times the noise's sd
+_VARIANCE_SHARE = 4.0
+_LEVEL_SD = 2.5
 _NOISE_SUMS = [
     [f"sum_{y}{w}" if y + w else "n" for w in ("", "w", "w2", "w3")]
     for y in ("", "y", "y2")
@@ -124,6 +127,10 @@ class NormalOutcome(Outcome):
 
     def mean_size(self, sums: Columns) -> Floats:
         return np.sqrt(sums["sum_w"] / sums["n"])
+
+    def information(self, size: Floats, sums: Columns) -> Floats:
+        precision = size**-2.0
+        return precision / typical_precision(precision, sums["n"])
 
     def exposure_means(self, sums: Columns) -> tuple[Floats, Floats, Floats]:
         problem = "values have no exposure: noise sds do not add up, so weigh by items"
@@ -222,8 +229,8 @@ class NormalRows(RowSums):
     # mean noise variance of each cell; and (cells, 3, 4) sums over the items of (w - noise)^k times
     # 1, r and r^2, with r the value minus the row's centre, for k = 0 to 3
     by_noise: Ragged
-    # (rows,): mean value of the row's items, subtracted for accuracy
-    total: Floats
+    centre: Floats  # (rows,): value subtracted for accuracy
+    total: Floats  # (rows,): mean value of the row's items
     # (rows,): variance of the items' means around that of the row's position
     spread: Floats
 
@@ -244,7 +251,7 @@ class NormalRows(RowSums):
         xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Sequence[Tensor]
     ) -> Tensor:
         """Log marginal of rows without spread."""
-        noise, moments, centre = cells
+        noise, moments, centre, _ = cells
         inverse = 1.0 / (xp.exp(dispersion)[..., None] + noise)
         gap = (location - centre)[..., None]
         n, plain, square = (moments[..., k, :] for k in range(3))
@@ -261,7 +268,7 @@ class NormalRows(RowSums):
         rng: Generator, location: Floats, dispersion: Floats, cells: Sequence[Floats]
     ) -> Floats:
         """Random mean values of rows."""
-        noise, moments, _ = cells
+        noise, moments, *_ = cells
         n = moments[..., 0, 0]
         variance = (n * (np.exp(dispersion)[..., None] + noise)).sum(axis=-1)
         sd = np.sqrt(variance) / n.sum(axis=-1)
@@ -284,35 +291,44 @@ class NormalRows(RowSums):
         moments[equal, :, 1:] = 0.0
         n, total = (np.add.reduceat(sums[:, k, 0], start[:-1]) for k in (0, 1))
         by_noise = Ragged(start, (noise, moments))
-        centre = (total / n)[by_noise.row][:, None]
+        # where imprecise values cost no digits of precise ones
+        precise, values = (
+            np.add.reduceat(sums[:, k, 0] / noise, start[:-1]) for k in (0, 1)
+        )
+        centre = (values / precise)[by_noise.row][:, None]
         moments[:, 2] += centre * (centre * moments[:, 0] - 2.0 * moments[:, 1])
         moments[:, 1] -= centre * moments[:, 0]
-        return cls(by_noise, total / n, np.zeros(rows))
+        return cls(by_noise, values / precise, total / n, np.zeros(rows))
 
-    @classmethod
     def weak(
-        cls, sums: Mapping[str, float], scale: str, centre: float
+        self, sums: Mapping[str, float], scale: str, centre: float
     ) -> tuple[Weak, Weak]:
         """Weak priors of both curves, in units of the values."""
         mean, scatter = map(float, LINEAR.moments(sums))
-        unit2 = scatter + sums["sum_s2"] / sums["n"]
+        unit2 = scatter + self._typical_noise
         unit = float(np.sqrt(unit2))
         location = Weak((mean, 10.0 * unit + abs(mean)), (0.0, 3.0 * unit), unit)
-        level = float(np.log(_VARIANCE_SHARE * unit2))
+        level = float(np.log(_VARIANCE_SHARE * self._typical_noise))
         return location, weak_dispersion(level, _LEVEL_SD)
 
-    def _sums(self) -> Pair:
-        """Number of items by row, and sum of their noise variances."""
+    @cached_property
+    def _typical_noise(self) -> float:
+        """Noise variance of the items that tell the variance of theta."""
+        noise, moments = self.by_noise.columns
+        return 1.0 / typical_precision(1.0 / noise, moments[:, 0, 0])
+
+    @cached_property
+    def _noise(self) -> Floats:
+        """Harmonic mean by row of the noise variances, which imprecise items hardly change."""
         noise, moments = self.by_noise.columns
         items = moments[:, 0, 0]
         starts = self.by_noise.start[:-1]
-        return np.add.reduceat(items, starts), np.add.reduceat(items * noise, starts)
+        return np.add.reduceat(items, starts) / np.add.reduceat(items / noise, starts)
 
     def unit(self, dispersion: Floats, rows: Ints | None = None) -> Floats:
-        """Sd of an item's value."""
-        items, noises = self._sums()
-        noise = noises / items
-        return np.sqrt(np.exp(dispersion) + (noise if rows is None else noise[rows]))
+        """Sd of a value of a precise item."""
+        noise = self._noise if rows is None else self._noise[rows]
+        return np.sqrt(np.exp(dispersion) + noise)
 
     def information(self, location: Floats, dispersion: Floats) -> Pair:
         """Fisher information of mean and of log variance by row; the two are orthogonal."""
@@ -327,12 +343,16 @@ class NormalRows(RowSums):
 
     def level(self) -> tuple[float, float]:
         """Overall mean, and the log of the variance less the noise."""
-        n, noises = self._sums()
-        level = float(np.average(self.total, weights=n))
-        _, moments = self.by_noise.columns
-        squares = moments[:, 2, 0].sum() + n @ (self.total - level) ** 2
-        noise = noises.sum() / n.sum()
-        return level, float(np.log(np.maximum(squares / n.sum() - noise, 0.1 * noise)))
+        noise, moments = self.by_noise.columns
+        n, plain, square = moments[:, :, 0].T
+        weight = (self._typical_noise + noise) ** -2.0
+        weight = weight / (weight @ n)
+        centre = self.centre[self.by_noise.row]
+        level = float(weight @ (plain + n * centre))
+        gap = centre - level
+        squares = weight @ (square + gap * (2.0 * plain + gap * n))
+        expected = weight @ (n * noise)
+        return level, float(np.log(np.maximum(squares - expected, 0.1 * expected)))
 
 
 def _noise_sums(table: Columns) -> Floats:

@@ -11,11 +11,21 @@ from numpy.random import Generator
 
 from .._lib.arrays import Bools, Columns, Floats, Ints
 from .._lib.errors import StatisticsError
+from .information import informative
 from .rows import Pair
-from .scales import EXACT_COUNTS, LINEAR, LOG, STEPS, Bounds, Cell, Scale
+from .scales import (
+    EXACT_COUNTS,
+    LINEAR,
+    LOG,
+    SCORE_WEIGHT,
+    STEPS,
+    Bounds,
+    Cell,
+    Scale,
+)
 
 PART_KEYS = ("group", "fold", "bin")
-SCORES = ("score_min", "score_max", *LINEAR.sums, *LOG.sums)
+SCORES = ("score_min", "score_max", SCORE_WEIGHT, *LINEAR.sums, *LOG.sums)
 # scores within this factor of the outcomes count as estimates of theta
 _ESTIMATE_FACTOR = 3.0
 _SCORE_BOUNDS = Bounds("scores must be finite numbers")
@@ -185,6 +195,15 @@ class Outcome(ABC):
         cells = self.tables["joint"].cells.values()
         return next(cell.name for cell in cells if cell.role == "size")
 
+    @property
+    def size_margin(self) -> str:
+        """Name of the table by cell of an item's size; empty if there is none."""
+        for name in self.margins:
+            (cell,) = self.tables[name].cells.values()
+            if cell.role == "size":
+                return name
+        return ""
+
     def sums(self, name: str) -> tuple[str, ...]:
         """Columns of a table without keys: whole numbers, then real sums."""
         return (*self.integers, *self.tables[name].reals)
@@ -219,6 +238,26 @@ class Outcome(ABC):
     def mean_size(self, sums: Columns) -> Floats:
         """Size of a typical item of rows of the table of sizes, or of joint cells."""
         return np.asarray(sums["sum_N"] / sums["n"])
+
+    def information(self, size: Floats, sums: Columns) -> Floats:
+        """Information of items about theta by size, relative to that of an item that tells it.
+
+        It is the number of events that their sizes alone make expected.
+        """
+        events = float(sums["sum_y"].sum()) + 0.5
+        return size * (events / max(float(sums["n"] @ size), 1e-300))
+
+    def size_limit(self, sums: Columns) -> float | None:
+        """Limit of the sizes that carry information, a power of two; None if all do."""
+        size = np.ldexp(1.0, sums["cell"] >> STEPS)
+        known = informative(self.information(size, sums), sums["n"])
+        if known.all():
+            return None
+        return float(size[known].min() if self.sizes_add else 2.0 * size[known].max())
+
+    def tells(self, size: Any, limit: float) -> Any:
+        """Mask of sizes that carry information, for arrays and for columns of engines."""
+        return size >= limit if self.sizes_add else size < limit
 
     def exposure_means(self, sums: Columns) -> tuple[Floats, Floats, Floats]:
         """Outcome and size averaged over units of exposure, and the exposure, of rows of sums."""

@@ -30,7 +30,7 @@ MEAN_ONLY = (
     "one trial per item shows the mean of theta given the score, and nothing of its variance; fit "
     "soc.Beta() by soc.VI() or soc.NUTS() for the curve of the mean"
 )
-_NUMBERS_AT_ONCE = 1 << 17  # numbers in one array of draws x rows x cells: 1 MB
+_CELLS_AT_ONCE = 1 << 17  # numbers in one array of draws x rows x cells: 1 MB
 _DISPERSION_SLOPE = 0.5  # sd per sd of the position
 _DISPERSION_WIGGLE = 0.3  # in the curve's unit
 _DIFFERENCE_STEP = 4e-3  # step of differences, in units of both parameters
@@ -223,10 +223,10 @@ class RowSums(ABC):
         for size in np.unique(octave):
             places = np.flatnonzero(octave == size)
             most = 1 << int(size)
-            step = max(1, _NUMBERS_AT_ONCE // most)
+            step = max(1, _CELLS_AT_ONCE // most)
             for begin in range(0, len(places), step):
                 part = places[begin : begin + step]
-                draws = max(1, _NUMBERS_AT_ONCE // (most * len(part)))
+                draws = max(1, _CELLS_AT_ONCE // (most * len(part)))
                 yield part, draws, self.cells(rows[part])
 
     def values(
@@ -317,15 +317,14 @@ class RowSums(ABC):
                 f"{cls.nothing}: nothing was observed, so nothing can be fitted"
             )
 
-    @classmethod
     def weak(
-        cls, sums: Mapping[str, float], scale: str, centre: float
+        self, sums: Mapping[str, float], scale: str, centre: float
     ) -> tuple[Weak, Weak]:
         """Weak priors of both curves, from sums over all items and the mean's axis."""
         location = Weak((0.0, 10.0), (0.0, 2.0))
-        if scale in cls.natural_scales:
+        if scale in self.natural_scales:
             location = Weak((centre, 5.0), (1.0, 1.0))
-        return location, weak_dispersion(*cls.dispersion_level)
+        return location, weak_dispersion(*self.dispersion_level)
 
     @staticmethod
     def events(sums: Mapping[str, float]) -> float:

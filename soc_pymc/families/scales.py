@@ -18,6 +18,8 @@ from .._lib.reprs import digits
 
 RANK = "rank"
 _ROUNDING = 1e-12  # of a square
+SCORE_WEIGHT = "sum_weight"
+"""Column of statistics: number of items in sums of positions, in which few count less."""
 MIDDLE = 0.5  # a score with a position on every scale
 
 
@@ -51,7 +53,7 @@ class Scale:
 
     def moments(self, sums: Mapping[str, Any]) -> tuple[Floats, Floats]:
         """Mean and variance of the positions of items, from rows of their sums."""
-        mean, square = (sums[name] / sums["n"] for name in self.sums)
+        mean, square = (sums[name] / sums[SCORE_WEIGHT] for name in self.sums)
         variance = square - mean**2
         # a variance below the rounding of the sums is 0
         return mean, np.where(variance <= _ROUNDING * square, 0.0, variance)

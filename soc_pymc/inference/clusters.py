@@ -65,15 +65,14 @@ class _BlockRows(NamedTuple):
         return excess_root(np.array(slopes), np.array(informations), total, precision)
 
 
-def _block_rows(built: Problem, stats: Statistics, *curves: Floats) -> _BlockRows:
-    """Every block's rows with their curvature at both curves of the problem's rows."""
+def _block_rows(built: Problem, stats: Statistics) -> _BlockRows:
+    """Every block's rows with their curvature at both curves of the mode."""
     number = int(stats.table("part")["fold"].max()) + 1
     tables = {name: dict(stats.table(name)) for name in stats.outcome.tables}
     tables = {name: table for name, table in tables.items() if "fold" in table}
     for table in tables.values():  # blocks within groups become groups
-        table["group"] = (table["group"] if built.pilot.labels else 0) * number + table[
-            "fold"
-        ]
+        group = table["group"] if built.pilot.labels else 0
+        table["group"] = group * number + table["fold"]
     keys = np.unique(tables["part"]["group"])
     for table in tables.values():
         table["group"] = np.searchsorted(keys, table["group"])
@@ -85,9 +84,9 @@ def _block_rows(built: Problem, stats: Statistics, *curves: Floats) -> _BlockRow
     place = built.pilot.rows.group * stats.bins + built.pilot.rows.bin
     row = np.searchsorted(place, group * stats.bins + rows.bin)
     data = data.with_spread(built.pilot.data.spread[row])
-    return _BlockRows(
-        row_curvature(data, *(curve[row] for curve in curves)), row, block
-    )
+    curves = built.pilot.curves_at(built.pilot.coefficients)
+    curvature = row_curvature(data, *(curve[row] for curve in curves))
+    return _BlockRows(curvature, row, block)
 
 
 def _added_to_levels(
@@ -95,11 +94,9 @@ def _added_to_levels(
 ) -> dict[str, Floats]:
     """Factors (levels, k, knots) that clusters add to levels' curves, given the shared ones."""
     terms = levels.rows.terms
-    split = [len(levels.rows.terms[0].kind)]
+    split = [len(terms[0].kind)]
     level = terms[0].grouping.code[built.pilot.rows.group]
-    curves = built.pilot.curves_at(built.pilot.coefficients)
-    curves = built.pilot.curves_at(built.pilot.coefficients)
-    rows = _block_rows(built, stats, *curves)
+    rows = _block_rows(built, stats)
     tau = np.array([scale.tau for scale in levels.scales])[levels.rows.kind]
     factors = np.zeros(levels.information.shape)
     for k, factor in enumerate(factors):
@@ -112,9 +109,8 @@ def _added_to_levels(
     for curve, term, part in zip(built.pilot.curves, terms, parts, strict=True):
         name = f"{curve.variable}_of_{term.grouping.name}"
         knots = posterior[name][posterior[name].dims[-1]].to_numpy()
-        curves_added[name] = (
-            part @ (spline_matrix(knots, curve.basis.knots) @ term.values).T
-        )
+        at_knots = spline_matrix(knots, curve.basis.knots) @ term.values
+        curves_added[name] = part @ at_knots.T
     return curves_added
 
 
@@ -166,8 +162,7 @@ def _added_to_curves(
     parts = built.coordinates.parts
     designs = [part.design.matrix for part in parts]
     precision = [part.laplace.state.prior(part.design)[1] for part in parts]
-    curves = built.pilot.curves_at(built.pilot.coefficients)
-    rows = _block_rows(built, stats, *curves)
+    rows = _block_rows(built, stats)
     factor = rows.excess_root(designs, np.concatenate(precision))
     split = np.split(factor, [designs[0].shape[1]])
     factors: dict[str, Floats] = {}

@@ -317,7 +317,9 @@ def arviz_groups(
             predictive = f"{group}_predictive"
             thinned = _thinned(draws, built.pilot.data)
             seeds = np.array([seed, thinned.sizes["chain"]])
-            groups[predictive] = deferred(predictive, name, dim, rows, thinned, seeds)
+            groups[predictive] = deferred(
+                predictive, name, dim=dim, rows=rows, draws=thinned, argument=seeds
+            )
     return groups
 
 

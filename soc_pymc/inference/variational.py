@@ -221,10 +221,12 @@ class VI(PosteriorMethod):
 
     def draw(self, built: Problem, progress: bool | None) -> tuple[Groups, Status]:
         """Return draws of the Gaussian, weighted by importance and repaired where it is poor."""
-        return _run(built, self, progress)
+        return _run_variational(built, self, progress)
 
 
-def _run(built: Problem, method: VI, progress: bool | None) -> tuple[Groups, Status]:
+def _run_variational(
+    built: Problem, method: VI, progress: bool | None
+) -> tuple[Groups, Status]:
     """Groups for the fit's `DataTree`, and its status."""
     rng = np.random.default_rng(method.seed)
     start = built.space.start

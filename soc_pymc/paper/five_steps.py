@@ -213,7 +213,14 @@ def _fit_bins(
     axes = [axis_of(x, stats, rows.items) for x in (prior.mean, prior.variance)]
     on_axes = [positions(axis, rows)[0] for axis in axes]
     smoothing = Smoothing(axes, on_axes, rows.n, data.information)
-    bins = _Bins(family, prior, moments, rows, data, smoothing)
+    bins = _Bins(
+        family=family,
+        prior=prior,
+        moments=moments,
+        rows=rows,
+        data=data,
+        smoothing=smoothing,
+    )
     maxima = maximise(family, data)
     notes = _notes(family, data, maxima)
     if prior.mixture:

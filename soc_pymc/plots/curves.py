@@ -8,8 +8,16 @@ import xarray as xr
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
-from .._lib import arguments as rules
-from .._lib.arguments import PROBABILITY, A, OrNone, Whole, shown
+from .._lib.arguments import (
+    POSITIVE,
+    PROBABILITY,
+    A,
+    OrNone,
+    Whole,
+    numbers_of,
+    shown,
+    switch,
+)
 from .._lib.arrays import Floats, equal_parts
 from .._lib.errors import FitError
 from .._lib.reprs import counted
@@ -100,7 +108,7 @@ def plot_curves(
     """
     fit = FIT(fit, "fit")
     prob = PROBABILITY(prob, "prob")
-    simultaneous = rules.switch(simultaneous, "simultaneous")
+    simultaneous = switch(simultaneous, "simultaneous")
     groups = [] if group is None else [group]
     if isinstance(group, list):
         groups = group
@@ -296,7 +304,7 @@ def plot_prior(
     ['score 0.02', 'score 0.05']
     """
     fit = FIT(fit, "fit")
-    exposure = OrNone(rules.POSITIVE)(exposure, "exposure")
+    exposure = OrNone(POSITIVE)(exposure, "exposure")
     ax = AX(ax, "ax")
     if fit.mean_only:
         raise FitError(f"there is no distribution of theta to draw: {MEAN_ONLY}")
@@ -344,7 +352,7 @@ def _few_scores(fit: Fit, score: ArrayLike | None) -> Floats:
     """Return the user's scores, as many as there are colours, or some of the fit's."""
     if score is None:
         return score_quantiles(fit.curves, SHARES)
-    scores = np.atleast_1d(rules.numbers_of(score, "score"))
+    scores = np.atleast_1d(numbers_of(score, "score"))
     if scores.ndim != 1 or not 0 < len(scores) <= len(style.PALETTE):
         raise FitError(f"score={shown(score)} must be 1 to {len(style.PALETTE)} scores")
     return scores

@@ -6,8 +6,17 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from .._lib import arguments
-from .._lib.arguments import DRAWS, PROBABILITY, SEED, A, numbers_of, shown, switch
+from .._lib.arguments import (
+    DRAWS,
+    PROBABILITY,
+    SEED,
+    A,
+    numbers_of,
+    per_item,
+    refuse_beyond_memory,
+    shown,
+    switch,
+)
 from .._lib.arrays import Columns, Floats
 from .._lib.errors import FitError, ItemsWarning, warn_user
 from .._lib.threads import one_blas_thread
@@ -153,7 +162,7 @@ def _sizes(curves: Curves, exposure: ArrayLike | None, n: int) -> Floats | None:
     if curves.prior.exposure is None:
         remedy = "leave out exposure=, or fit soc.Gamma(exposure=soc.Spline())"
         raise FitError(f"the fit's curves have no term in exposure: {remedy}")
-    sizes = arguments.per_item(exposure, "exposure", n)
+    sizes = per_item(exposure, "exposure", n)
     if not (np.isfinite(sizes) & (sizes > 0)).all():
         raise FitError(f"exposure={shown(exposure)} must be positive numbers")
     return sizes
@@ -325,7 +334,7 @@ def prior_predictive(
     check_prior(prior, stats)
     what = f"{draws:,} draws of {items:,} items in {stats.bins:,} bins"
     size = 8.0 * 4.0 * draws * max(items, stats.bins)
-    arguments.refuse_beyond_memory(size, what, "take fewer draws or items")
+    refuse_beyond_memory(size, what, "take fewer draws or items")
     rng = np.random.default_rng(seed)
     built = build(stats, prior)
     outcome = family_of(prior).outcome

@@ -21,7 +21,6 @@ from ..families.rows import MEAN_ONLY
 from ..families.scales import RANK
 from ..fits.curves import SIZE_WIDTH, Curves
 from ..prior_table import FORMAT, POLYNOMIALS, PriorTable
-from .gauss_rules import gauss_rules
 from .weights import SmoothWeights, weights_of
 
 # least numbers of cells along score and size
@@ -32,22 +31,12 @@ _BEYOND = 0.5
 _OUTER = 4
 # spread of the curves from which a cell's nodes are not accurate
 _WIDEST = 1.0
-_LEVELS = (
-    (0.13, 2),
-    (0.3, 3),
-    (np.inf, 5),
-)  # spread of the curves, and nodes a curve up to it
+# spread of the curves, and nodes a curve up to it
+_LEVELS = ((0.13, 2), (0.3, 3), (np.inf, 5))
 # powers of a polynomial along the score
 _LINE = ((0, 0), (1, 0), (2, 0), (3, 0))
-_PLANE = (
-    *_LINE,
-    (0, 1),
-    (1, 1),
-    (2, 1),
-    (0, 2),
-    (1, 2),
-    (0, 3),
-)  # along score and size
+# and along score and size
+_PLANE = (*_LINE, (0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (0, 3))
 # points of a cell from -1 to 1, which determine these: of Chebyshev, and of Padua (Caliari, De
 # Marchi and Vianello 2005), moved inside; weights of mixtures bend more, and have one point more
 _POINTS = (
@@ -70,6 +59,8 @@ _MEAN_SPREAD = 2.5  # an sd of log mean counts as this many of log cv2
 # numbers in one array of points x draws, which fit in the cache
 _AT_ONCE = 50_000
 _WEIGHTS_AT_ONCE = 4_000_000  # and of points x draws x components
+# a curve that the draws agree on has a spread of rounding alone
+_ROUNDING = 1e-12
 
 # columns of nodes, cell by cell, as in a file
 type Nodes = dict[str, NDArray[Any]]
@@ -168,9 +159,8 @@ def _edges(curves: Curves) -> Floats:
         np.linspace(knots[-1], high, _OUTER + 1),
     )
     edges = np.unique(np.concatenate([*outer, _divided(knots, _CELLS)]))
-    edges = edges[
-        axis.local.holds(axis.inverse(edges))
-    ]  # next to 0 there may be no further score
+    # next to 0 there may be no further score
+    edges = edges[axis.local.holds(axis.inverse(edges))]
     if curves.prior.bin_effects:
         jumps = curves.bins["edge"].to_numpy()
         edges = np.union1d(edges, axis(jumps[axis.local.holds(jumps)]))
@@ -324,10 +314,8 @@ class _Cells:
             "wide": np.repeat(wide.astype(np.int32), nodes),
         }
         columns |= dict(zip(names, by_term.astype(np.float32), strict=True))
-        for k in (
-            1,
-            2,
-        ):  # values of both curves, which may be far from 0, keep all digits
+        # values of both curves, which may be far from 0, keep all digits
+        for k in (1, 2):
             columns[f"{POLYNOMIALS[k]}_00"] = by_term[k * terms]
         by_way = ways.reshape(cells * nodes, -1).astype(np.float32).T
         return columns | {f"way_{k}": way for k, way in enumerate(by_way)}
@@ -421,3 +409,72 @@ def _ways(weights: Floats) -> Floats:
     out = np.zeros((weights.shape[1], _MOST_WAYS))
     out[:, :rank] = directions[:, :rank] * np.sqrt(size[:rank])
     return out
+
+
+# --- few weighted pairs of both curves with the moments of many draws ----------------------------
+
+
+class _Rule(NamedTuple):
+    """Gauss rules of n sets of draws with mean 0 and variance 1."""
+
+    nodes: Floats  # (n, K)
+    # (n, K, K): coefficients of the powers in the polynomial of each node
+    lagrange: Floats
+    powers: Floats  # (n, K, draws): of the draws
+
+
+def gauss_rules(location: Floats, dispersion: Floats, number: int) -> Floats:
+    """Weights and both curves, (n, 3, K^2), of K nodes a curve for draws (n, draws).
+
+    Averages are exact for polynomials of degree 2K - 1 in the first curve, and for products of
+    degree K - 1 in each. Weights sum to 1 and may be negative.
+    """
+    centre, level = (
+        draws.mean(axis=1, keepdims=True) for draws in (location, dispersion)
+    )
+    x, sd = _standardised(location - centre, np.abs(centre))
+    z = dispersion - level
+    slope = _means(x, z)
+    # a logarithm
+    z, remaining_sd = _standardised(z - slope * x, 1.0 + np.abs(level))
+    first = _rule(x, number)
+    second = _rule(z, number)
+    mixed = first.powers @ second.powers.swapaxes(1, 2) / x.shape[1]
+    weight = first.lagrange.swapaxes(1, 2) @ mixed @ second.lagrange
+    locations = np.broadcast_to((centre + sd * first.nodes)[:, :, None], weight.shape)
+    along = (level + slope * first.nodes)[:, :, None]
+    dispersions = along + (remaining_sd * second.nodes)[:, None]
+    return np.stack([weight, locations, dispersions], axis=1).reshape(
+        len(x), 3, number**2
+    )
+
+
+def _means(first: Floats, second: Floats) -> Floats:
+    """Means (n, 1) of products of draws (n, draws)."""
+    return np.asarray(np.vecdot(first, second)[:, None] / first.shape[1])
+
+
+def _standardised(x: Floats, size: Floats) -> tuple[Floats, Floats]:
+    """Centred draws over their sd, and this sd, (n, 1): 0 if it is rounding of a `size`."""
+    sd = np.sqrt(_means(x, x))
+    sd = np.where(sd <= _ROUNDING * size, 0.0, sd)
+    x *= np.where(sd > 0.0, 1.0, 0.0) / np.where(sd > 0.0, sd, 1.0)
+    return x, sd
+
+
+def _rule(x: Floats, number: int) -> _Rule:
+    """Gauss rules of standardised draws (n, draws), from their moments."""
+    powers = np.ones((len(x), number, x.shape[1]))
+    for k in range(1, number):
+        np.multiply(powers[:, k - 1], x, out=powers[:, k])
+    pairs = [(k // 2, k - k // 2) for k in range(2 * number - 1)]
+    moments = [_means(powers[:, i], powers[:, j]) for i, j in pairs]
+    moments.append(_means(powers[:, -1] * x, powers[:, -1]))
+    hankel = np.add.outer(np.arange(number), np.arange(number))
+    by_power = np.hstack(moments)
+    # few different draws have no further polynomials: these get no weight
+    square = by_power[:, hankel] + _ROUNDING * np.eye(number)
+    inverse = np.linalg.inv(np.linalg.cholesky(square))
+    transposed = inverse.swapaxes(1, 2)
+    nodes, vectors = np.linalg.eigh(inverse @ by_power[:, hankel + 1] @ transposed)
+    return _Rule(nodes, transposed @ (vectors * vectors[:, :1]), powers)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from .._lib.arrays import Floats, Ints
 from .._lib.errors import ItemsWarning, warn_user
 from ..data.statistics import Statistics
-from ..families.scales import RANK, Scale
+from ..families.scales import RANK, SCORE_WEIGHT, Scale
 from ..fits.curves import Curves
 
 # allowed distance of scores, as a share of the range of the fit's on the mean's axis
@@ -39,7 +39,7 @@ class BinPositions:
         """Read the bins of statistics, of each group or of all together."""
         part = stats.table("part")
         key = part["group"] * by_group * stats.bins + part["bin"]
-        ways = dict.fromkeys(("n", *scale.sums), "sum")
+        ways = dict.fromkeys(("n", SCORE_WEIGHT, *scale.sums), "sum")
         ways |= {"score_min": "min", "score_max": "max"}
         bins = pd.DataFrame(part).groupby(key).agg(ways)
         sums = {name: bins[name].to_numpy() for name in ways}

@@ -28,7 +28,7 @@ from ..checks.findings import (
 from ..checks.observations import check_rows
 from ..data.items import Grouping, Items, label_of
 from ..data.statistics import STATISTICS, Statistics
-from ..families.scales import LINEAR, LOG, LOGIT
+from ..families.scales import LINEAR, LOG, LOGIT, SCORE_WEIGHT
 from ..fits.curves import Curves
 from ..fits.fit import FIT, PARETO_K, Fit
 from ..posterior.calibration import calibration_curves
@@ -373,7 +373,8 @@ def _effects(
         position = part[axis.sums[0]][rows]
         point = equal_parts(part["bin"][rows].astype(float), _POINTS, n)
         items = np.bincount(point, n)
-        score = axis.score(np.bincount(point, position) / items)
+        weight = np.bincount(point, part[SCORE_WEIGHT][rows])
+        score = axis.score(np.bincount(point, position) / weight)
         crossed = [label if i == place else None for i in range(len(stats.groupings))]
         of_level = label_of(crossed) if len(crossed) > 1 else label
         labels = {"group": np.full(len(score), of_level, dtype=object)}

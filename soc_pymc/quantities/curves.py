@@ -11,8 +11,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from .._lib import arguments as rules
-from .._lib.arguments import PROBABILITY, OneOf, OrNone, shown
+from .._lib.arguments import PROBABILITY, OneOf, OrNone, Whole, numbers_of, shown
 from .._lib.arrays import Bools, Columns, Floats, Ints, equal_parts, middle_shares
 from .._lib.errors import FitError
 from ..checks.findings import ALL, PROB, Result, estimates, result_table
@@ -246,7 +245,7 @@ class _Ratio:
 
     def __post_init__(self) -> None:
         OneOf("items", "exposure")(self.weight, "weight")
-        rules.Whole(1, 1 << 31)(self.bins, "bins")
+        Whole(1, 1 << 31)(self.bins, "bins")
         PROBABILITY(self.prob, "prob")
 
     def by_bin(
@@ -353,7 +352,7 @@ def score_at(
     """
     fit = FIT(fit, "fit")
     prob = PROBABILITY(prob, "prob")
-    targets = np.atleast_1d(rules.numbers_of(target, "target"))
+    targets = np.atleast_1d(numbers_of(target, "target"))
     if targets.ndim != 1 or not len(targets) or not np.isfinite(targets).all():
         raise FitError(f"target={shown(target)} must be a finite number, or several")
     curves = calibration_curves(fit, None, group, exposure)

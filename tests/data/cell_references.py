@@ -82,8 +82,27 @@ def block_of_cluster(labels):
     return fold_of_id([zlib.crc32(label.encode()) for label in labels], 240)
 
 
+def score_weight(kind, outcome, size):
+    """Returns each item's weight in sums of scores: 2^-40 where octaves of sizes are useless."""
+    size = np.ldexp(1.0, size_cell(size) >> 4)
+    if kind == "normal":
+        relative = np.maximum((size.min() / size) ** 2, 1e-100)
+        caps = [c for c in np.unique(relative) if (np.minimum(relative / c, 1) ** 2).sum() >= 4]
+        capped = np.minimum(relative, max(caps, default=relative.min()))
+        information = relative * (capped**2 / relative).sum() / (capped**2).sum()
+    else:
+        information = size * (outcome.sum() + 0.5) / max(size.sum(), 1e-300)
+    total = np.minimum(information, 1.0).sum()
+    useless = np.zeros(len(size), dtype=bool)
+    for level in np.unique(information[information < 2.0**-10]):
+        useless[information == level] = information[information <= level].sum() <= 0.01 * total
+    return np.where(useless, 2.0**-40, 1.0)
+
+
 def term(column, kind, score, outcome, size):
     """Returns what a column such as "sum_yN2" sums, for every item; NaN outside a log's domain."""
+    if column == "sum_weight":
+        return score_weight(kind, outcome, size)
     if column == "n":
         return np.ones(len(score), dtype=np.int64)
     if column == "sum_y" and kind != "normal":
@@ -100,7 +119,7 @@ def term(column, kind, score, outcome, size):
         "log_t": log, "logit_t": logit, "t": score, "y": outcome, "N": size, "s": size,
         "w": size**2, "z": size - outcome,
     }  # fmt: skip
-    product = np.ones(len(score))
+    product = score_weight(kind, outcome, size) if "t" in column else np.ones(len(score))
     for name, power in re.findall(r"(logit_t|log_t|[tyNswz])(\d?)", column.removeprefix("sum_")):
         product = product * factors[name] ** int(power or 1)
     return product

@@ -112,7 +112,8 @@ def test_default_bins_grow_with_the_items_and_are_halved_towards_the_ends():
     assert n[0] == n[-1] == 1
     assert (np.abs(n[5:-5] - 10) <= 3).all()
     assert (np.diff(n[:5]) >= 0).all()
-    assert 20 < statistics(scores[:150]).bins <= 30
+    assert 100 < statistics(scores[:150]).bins <= 110
+    assert statistics(scores[:60]).bins == 60
 
 
 def test_equal_scores_stay_together():

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from soc_pymc.posterior.gauss_rules import gauss_rules
-from soc_pymc.posterior.prior_build import _Cells
+from soc_pymc.posterior.prior_build import _Cells, gauss_rules
 
 RNG = np.random.default_rng(0)
 MANY = RNG.normal(size=(3, 400)) ** 2 + [[1.0], [-3.0], [50.0]]
