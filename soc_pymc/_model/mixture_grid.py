@@ -228,6 +228,25 @@ def _cells(
     )
 
 
+def cells_of_item(
+    family: Family, mixture: PlacedMixture, item: Columns
+) -> MixtureCells:
+    """Cells of one item, a line of joint cells with its merged row."""
+    rows = mixture.rows
+    base = rows.base
+    merged = item["row"]
+    alone = replace(
+        rows,
+        code=np.zeros(1, dtype=np.int64),
+        items=item["n"],
+        base=Frame(base.location[merged], base.centre[merged], base.spread[merged]),
+        spread=rows.spread[merged],
+    )
+    forms = mixture.cells.forms.subset(merged)
+    joint = {**item, "row": np.zeros(1, dtype=np.int64)}
+    return _cells(family, joint, alone, forms, bool(len(mixture.cells.atom)))
+
+
 class _WeightPrior(NamedTuple):
     """Normal prior of a coefficient of the log weights, and sds of its drift over the score."""
 

@@ -1,7 +1,7 @@
 """Fits of different priors to the same items, compared on items or folds that are left out."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,12 +20,14 @@ from .._lib.errors import (
     warn_user,
 )
 from .._lib.laws import smoothed
+from .._lib.progress import phase
 from .._lib.reprs import counted
 from .._lib.threads import one_blas_thread
 from ..data.items import Items
 from ..data.statistics import STATISTICS, Statistics
 from ..families.priors import Prior
 from ..fits.fit import PARETO_K, Fit, Method, Status, named_fits, other_total
+from ..inference.left_out import Refits, refits_of
 from ..posterior.averages import density_moments
 from ..posterior.item_columns import in_chunks, select
 from ..posterior.predictive import Posterior, posterior_of, posterior_under
@@ -51,6 +53,9 @@ _SWAY = 0.01
 _CLOSE = 1e-9
 _STEPS = 100
 _HALVINGS = 30
+# rows refitted without an item, those of the largest k, and steps to the ratio of constants
+_MOST_REFITTED = 25
+_BRIDGE_STEPS = 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +67,7 @@ class LeftOut:
     pareto_k: Floats  # (rows,): NaN where no weight is smoothed
     p: float  # effective number of parameters
     draws: int
+    refitted: int = 0  # number of rows left out by a refit
 
     @property
     def elpd(self) -> float:
@@ -107,8 +113,12 @@ def leave_one_out(
     items: Observations,
     progress: bool | None = None,
     title: str = "leave-one-out",
+    refits: Callable[[], Refits | None] = lambda: None,
 ) -> LeftOut:
-    """Leave every item out in turn; where the weights of draws differ, they are smoothed."""
+    """Leave every item out in turn; where the weights of draws differ, they are smoothed.
+
+    Rows that weights cannot leave out are refitted without an item, if there are `refits`.
+    """
     n = items.n
     k = np.full(len(items.n), np.nan)
     moments = partial(density_moments, posterior)
@@ -120,7 +130,40 @@ def leave_one_out(
     density = thinned.log_density(select(items.columns, worst))
     log_weight, k[worst] = smoothed(-density)
     by_row[worst] = special.logsumexp(log_weight + density, axis=0)
-    return LeftOut(n, by_row, k, float(n @ (full - by_row)), len(density))
+    loo = LeftOut(n, by_row, k, float(n @ (full - by_row)), len(density))
+    doubtful = np.flatnonzero(k[worst] > loo.good_k)
+    doubtful = doubtful[np.argsort(-k[worst[doubtful]])][:_MOST_REFITTED]
+    possible = refits() if len(doubtful) else None
+    if possible is None:
+        return loo
+    with phase(f"{title}: refits", total=len(doubtful), enabled=progress) as running:
+        for j, row in zip(doubtful, worst[doubtful], strict=True):
+            refit = possible.without(int(row), loo.good_k)
+            if refit.pareto_k < k[row]:
+                item = select(items.columns, np.array([row]))
+                item_density = posterior_under(refit.curves).log_density(item)[:, 0]
+                by_row[row] = bridged(density[:, j], item_density, refit.weight)
+                k[row] = refit.pareto_k
+            running.advance()
+    return replace(loo, p=float(n @ (full - by_row)), refitted=len(doubtful))
+
+
+@np.errstate(divide="ignore")
+def bridged(with_item: Floats, without: Floats, weight: Floats) -> float:
+    """Log density of an item left out, from log densities under draws with it and without it.
+
+    It is the log ratio of both posteriors' normalising constants (Meng and Wong 1996).
+    """
+    sizes = np.array([len(with_item), 1.0 / (weight**2).sum()])
+    log_share = np.log(sizes / sizes.sum())
+    log_weight = np.log(weight)
+    ratio = float(special.logsumexp(log_weight + without))
+    for _ in range(_BRIDGE_STEPS):
+        below = -np.logaddexp(log_share[0] + with_item, log_share[1] + ratio)
+        above = without - np.logaddexp(log_share[0] + without, log_share[1] + ratio)
+        mean_below = special.logsumexp(below) - np.log(len(below))
+        ratio = float(special.logsumexp(log_weight + above) - mean_below)
+    return ratio
 
 
 @one_blas_thread
@@ -156,7 +199,8 @@ def compare(
         ``elpd_diff`` from the best and its standard error ``dse``; ``p_worse``, the probability to
         be worse than the best; ``weight`` of stacking; and ``trust``, ``"ok"`` or what speaks
         against the draws: the fit's status, then without other numbers and last, or how many items
-        (or cells) have a large Pareto k.
+        (or cells) have a large Pareto k. Up to 25 cells that weights cannot leave out are left out
+        by refits that begin at the fit (not of priors with many groups).
 
     Raises
     ------
@@ -169,7 +213,9 @@ def compare(
     ----------
     .. [1] Vehtari, Gelman and Gabry (2017), Practical Bayesian model evaluation using
        leave-one-out cross-validation and WAIC, Statistics and Computing 27, 1413-1432.
-    .. [2] Yao, Vehtari, Simpson and Gelman (2018), Using stacking to average Bayesian predictive
+    .. [2] Meng and Wong (1996), Simulating ratios of normalizing constants via a simple identity,
+       Statistica Sinica 6, 831-860.
+    .. [3] Yao, Vehtari, Simpson and Gelman (2018), Using stacking to average Bayesian predictive
        distributions, Bayesian Analysis 13, 917-1007.
 
     Examples
@@ -230,7 +276,11 @@ def left_out(
         return None, doubt
     if isinstance(data, Items):
         _, rows = rows.sample(subset, np.random.default_rng(seed))
-    loo = leave_one_out(posterior_of(fit), rows, progress, f"leave-one-out of {name}")
+    refits = (
+        partial(refits_of, fit, data) if isinstance(data, Statistics) else lambda: None
+    )
+    title = f"leave-one-out of {name}"
+    loo = leave_one_out(posterior_of(fit), rows, progress, title, refits)
     if not np.isfinite(loo.elpd_i).all():
         return None, "draws differ too much in what they say of single items"
     large = f"{counted(loo.doubtful, unit)} with Pareto k > {loo.good_k:.2f}"

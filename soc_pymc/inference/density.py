@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 import xarray as xr
@@ -10,7 +11,6 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints
 from .._model.coordinates import Space
-from .._model.mixture_cells import MixtureCells
 from .._model.problem import Problem
 from ..families.rows import RowSums
 from .row_polynomials import Surrogates, make_surrogates
@@ -48,10 +48,22 @@ class Densities:
         return self.weights(rows) - self.bound(rows)[0] if self.fresh else 0.0
 
 
-def near_densities(built: Problem) -> Densities:
-    """The log density to about 1e-3 nats: polynomials stand for rows over the curves' range."""
+class Likelihood(Protocol):
+    """A log likelihood as a function of predictors, each (rows, draws)."""
+
+    @property
+    def sums(self) -> Callable[..., Floats]:
+        """Sums (draws,) over all rows."""
+
+    @property
+    def sums_and_slopes(self) -> Callable[..., tuple[Floats, ...]]:
+        """Sums (draws,) over all rows, and slopes in each of the predictors."""
+
+
+def near_densities(built: Problem, rows: Likelihood | None = None) -> Densities:
+    """The log density to about 1e-3 nats, with other rows of the likelihood if they are given."""
     space = built.space
-    rows = _rows_of(built)
+    rows = rows or rows_of_likelihood(built)
     chunk = max(10, min(CHUNK, _MOST_VALUES // len(built.score)))
     designs = [part.at_rows for part in built.coordinates.parts]
 
@@ -74,8 +86,8 @@ def near_densities(built: Problem) -> Densities:
     return Densities(finite(bound, chunk), finite_values(weights, chunk), draws)
 
 
-def _rows_of(built: Problem) -> "NearRows | MixtureCells":
-    """The likelihood's rows; a mixture's few cells are summed exactly."""
+def rows_of_likelihood(built: Problem) -> Likelihood:
+    """Polynomials of rows over the curves' range; a mixture's few cells are summed exactly."""
     if built.mixture:
         return built.mixture.cells
     data = built.pilot.data

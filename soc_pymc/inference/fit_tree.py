@@ -58,12 +58,8 @@ def tree_of_draws(
     built: Problem, stats: Statistics, groups: dict[str, xr.Dataset], monotone: bool
 ) -> xr.DataTree:
     """The tree of draws, from the posterior or another distribution, with data for scoring."""
-    posterior = groups["posterior"]
+    posterior = scored_draws(built, groups["posterior"], monotone)
     pilot = built.pilot
-    if monotone:
-        posterior = _monotone(posterior, built.family.curve_names[0])
-    if len(pilot.groupings) > 1:  # their combinations
-        posterior = posterior.assign_coords(group=list(pilot.labels))
     axes = [curve.axis for curve in pilot.curves]
     bins, observed = bin_table(stats, axes, bool(len(pilot.rows.atoms)))
     functions = [_group_functions(curve, pilot.groupings) for curve in pilot.curves]
@@ -81,7 +77,18 @@ def tree_of_draws(
     tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}
     if not built.pilot.data.informs_variance:
         tree.attrs["mean_only"] = 1
+    if built.extended is not None:
+        tree.attrs["extended"] = 1
     return tree
+
+
+def scored_draws(built: Problem, posterior: xr.Dataset, monotone: bool) -> xr.Dataset:
+    """Draws as scoring reads them: projected if the mean is monotone, with labels of groups."""
+    if monotone:
+        posterior = _monotone(posterior, built.family.curve_names[0])
+    if len(built.pilot.groupings) > 1:  # their combinations
+        posterior = posterior.assign_coords(group=list(built.pilot.labels))
+    return posterior
 
 
 def _atom_positions(pilot: Pilot) -> xr.Dataset:

@@ -72,7 +72,7 @@ class Skewed:
         )
 
 
-class _Steps(NamedTuple):
+class Steps(NamedTuple):
     """Where natural gradient steps ended, and the draws that were made with their gradients."""
 
     location: Floats
@@ -86,25 +86,25 @@ def improved(
 ) -> tuple[Densities, tuple[Floats, Floats]]:
     """Densities in coordinates that are hardly skewed; location and factor of a Gaussian there."""
     assert densities.fresh
-    steps = _stepped(densities.fresh, *gaussian, _CROSSES, rng)
+    steps = stepped(densities.fresh, *gaussian, _CROSSES, rng)
     densities = _skewed(steps).densities(densities)
     assert densities.fresh
     start = np.zeros_like(steps.location), np.eye(len(steps.location))
-    steps = _stepped(densities.fresh, *start, _CROSSES_OF_SKEWED, rng)
+    steps = stepped(densities.fresh, *start, _CROSSES_OF_SKEWED, rng)
     return densities, (steps.location, steps.factor)
 
 
-def _stepped(
+def stepped(
     evaluate: Evaluate,
     location: Floats,
     factor: Floats,
     crosses: tuple[int, ...],
     rng: np.random.Generator,
-) -> _Steps:
+) -> Steps:
     """Natural gradient steps from a Gaussian, w = location + factor @ N(0, I)."""
     size = len(location)
     best = -np.inf
-    steps = _Steps(location, factor, np.empty((0, size)), np.empty((0, size)))
+    steps = Steps(location, factor, np.empty((0, size)), np.empty((0, size)))
     for number in crosses:
         turns = [np.linalg.qr(rng.normal(size=(size, size)))[0] for _ in range(number)]
         noise = np.sqrt(size) * np.concatenate([*turns, *(-turn for turn in turns)])
@@ -123,7 +123,7 @@ def _stepped(
         factor = factor @ root
         points = np.concatenate([steps.points, points])
         gradients = np.concatenate([steps.gradients, gradient])
-        steps = _Steps(location, factor, points, gradients)
+        steps = Steps(location, factor, points, gradients)
     return steps
 
 
@@ -138,7 +138,7 @@ def _denoised(matrix: Floats) -> Floats:
     return symmetric * max(0.0, 1.0 - noise / (symmetric**2).sum())
 
 
-def _skewed(steps: _Steps) -> Skewed:
+def _skewed(steps: Steps) -> Skewed:
     """Coordinates in which the gradients of draws show no skewness."""
     root = np.linalg.cholesky(steps.factor @ steps.factor.T)
     if not len(steps.points):

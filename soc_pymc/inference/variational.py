@@ -39,7 +39,7 @@ from .density import (
 )
 from .fit_tree import in_chains
 from .methods import STORED_SEED, Groups, PosteriorMethod
-from .natural import improved
+from .natural import improved, stepped
 
 # step in sd on either side, for the curvature of the posterior's bulk
 _REACH = 0.5
@@ -51,6 +51,9 @@ _FINE = 1e-3
 # nats that so many steps must gain: rounding of the density may hide smaller slopes
 _FLAT = 1e-6
 _FLAT_STEPS = 3
+# from one posterior to another: most steps, and crosses of natural gradient steps after these
+_NEARBY_STEPS = 20
+_NEARBY_CROSSES = (1, 1)
 _MANY_BINS = 20_000
 _BATCH = 256
 # Weights are ignored only if no direction's sd is wrong by more than a seventh. An sd that is wrong
@@ -146,14 +149,18 @@ def _decorrelated(evaluate: Evaluate, centre: Floats, sd: Floats) -> Floats:
     return np.asarray(sd[:, None] * ((vector * width) @ vector.T))
 
 
+def _cross(dim: int, rng: np.random.Generator) -> Floats:
+    """Draws with mean 0 and second moment exactly 1: a rotated cross."""
+    rotation = np.linalg.qr(rng.normal(size=(dim, dim)))[0] * np.sqrt(dim)
+    return np.concatenate([rotation, -rotation])
+
+
 def _gaussian(
     evaluate: Evaluate, start: Floats, iterations: int, rng: np.random.Generator
 ) -> tuple[tuple[Floats, Floats], str]:
     """Location and factor of the Gaussian, w = location + factor @ N(0, I), and the problem."""
     # decorrelating at the start would mix the smoothing scales with the rest, and was worse
-    # draws with mean 0 and second moment exactly 1: a rotated cross
-    rotation = np.linalg.qr(rng.normal(size=(len(start),) * 2))[0] * np.sqrt(len(start))
-    options = np.concatenate([rotation, -rotation]), iterations
+    options = _cross(len(start), rng), iterations
     centre, sd, _ = _maximise_bound(
         evaluate, start, np.eye(len(start)), *options, _ROUGH
     )
@@ -317,7 +324,11 @@ def _counted[Result](
 
 
 def _repaired(
-    densities: Densities, draws: _Draws, size: int, rng: np.random.Generator
+    densities: Densities,
+    draws: _Draws,
+    size: int,
+    rng: np.random.Generator,
+    most_k: float = PARETO_K,
 ) -> tuple[_Draws, str]:
     """Draws, annealed where the Gaussian is poor, with words for the status."""
     chosen = latest = draws
@@ -326,7 +337,7 @@ def _repaired(
     factor = draws.factor
     for enough, number in zip((densities.fewest, _ENOUGH), _ANNEALED, strict=True):
         k, ess = latest.quality
-        if k <= PARETO_K and ess >= enough:
+        if k <= most_k and ess >= enough:
             break
         moves = annealed(densities.bound, location, factor, size, number, rng)
         latest = _Draws(location, factor, *moves)
@@ -334,12 +345,45 @@ def _repaired(
         latest = replace(latest, log_weight=latest.log_weight + gap)
         k = latest.quality[0]
         # effective samples are not compared: draws that missed a tail overstate their own
-        if k <= PARETO_K or k < chosen.quality[0]:
+        if k <= most_k or k < chosen.quality[0]:
             chosen = latest
             words = _REPAIRED.format(k=draws.quality[0], ess=draws.quality[1])
-        if not k <= PARETO_K:
+        if not k <= most_k:
             location, factor = _refined(latest)
     return chosen, words
+
+
+# --- other posteriors near a fit's ----------------------------------------------------------------
+
+
+def nearby_gaussian(
+    evaluate: Evaluate, mean: Floats, sd: Floats
+) -> tuple[Floats, Floats]:
+    """Location and factor of a Gaussian with this mean and about these sds, with correlations."""
+    return mean, _decorrelated(evaluate, mean, sd)
+
+
+def nearby_draws(
+    densities: Densities,
+    location: Floats,
+    factor: Floats,
+    most_k: float,
+    rng: np.random.Generator,
+) -> tuple[Floats, Floats]:
+    """Coordinates of draws and their log weights, where a Gaussian nearby is a good start."""
+    cross = _cross(len(location), rng)
+    evaluate = densities.bound
+    location, sd, _ = _maximise_bound(
+        evaluate, location, factor, cross, _NEARBY_STEPS, _ROUGH
+    )
+    steps = stepped(evaluate, location, factor * sd, _NEARBY_CROSSES, rng)
+    noise = rng.normal(size=(_FEWEST_DRAWS, len(location)))
+    log_weight = densities.weights(steps.location + noise @ steps.factor.T)
+    log_weight += 0.5 * (noise**2).sum(axis=1)
+    weighed = _Draws(steps.location, steps.factor, noise, log_weight)
+    densities = replace(densities, fewest=_ENOUGH)
+    draws, _ = _repaired(densities, weighed, _FEWEST_DRAWS // 2, rng, most_k)
+    return draws.points(), draws.log_weight
 
 
 # --- importance weights ---------------------------------------------------------------------------

@@ -1,0 +1,139 @@
+"""Items that importance weights cannot leave out, which are left out by a refit."""
+
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import special
+
+import soc_pymc as soc
+from soc_pymc._model.problem import build
+from soc_pymc.checks.comparison import bridged, leave_one_out, left_out
+from soc_pymc.checks.observations import observe
+from soc_pymc.inference.left_out import refits_of
+from soc_pymc.posterior.item_columns import select
+from soc_pymc.posterior.predictive import posterior_of, posterior_under
+from tests.examples import QUIET, ROLES, thinned
+
+KINDS = {"normal": soc.NormalItems, "gamma": soc.PoissonItems, "beta": soc.BinomialItems}
+PRIORS = {"normal": soc.Normal, "gamma": soc.Gamma, "beta": soc.Beta}
+TERM = {"exposure": soc.Spline()}
+
+
+def statistics_of(kind, n=34):
+    """Returns statistics of few items, of which that with the largest score is an outlier."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(0, 1, n)
+    last = np.argmax(x)
+    if kind == "normal":
+        sd = np.exp(rng.normal(-0.5, 0.5, n))
+        value = rng.normal(rng.normal(0.8 * x, 0.3), sd)
+        value[last] += 4
+        frame = {"score": x, "value": value, "noise_sd": sd}
+    elif kind == "gamma":
+        exposure = np.ceil(np.exp(rng.normal(3, 1, n)))
+        count = rng.poisson(np.exp(0.8 * x) * rng.gamma(8, 1 / 8, n) * exposure)
+        count[last] *= 4
+        frame = {"score": np.exp(x), "count": count, "exposure": exposure}
+    else:
+        trials = np.ceil(np.exp(rng.normal(3, 1, n))).astype(int)
+        mean = special.expit(x)
+        successes = rng.binomial(trials, rng.beta(15 * mean, 15 * (1 - mean)))
+        successes[last] = 0
+        frame = {"score": mean, "successes": successes, "trials": trials}
+    items = KINDS[kind](pd.DataFrame(frame), **ROLES[KINDS[kind]])
+    return soc.summarize(items, joint=True, **QUIET)
+
+
+def log_marginal(kind, outcome, size, location, dispersion):
+    """Returns the log marginal of one item in PyTensor, up to what does not depend on curves."""
+    import pytensor.tensor as pt
+
+    if kind == "normal":
+        variance = pt.exp(dispersion) + size**2
+        return -0.5 * pt.log(variance) - 0.5 * (outcome - location) ** 2 / variance
+    if kind == "gamma":
+        shape, odds = pt.exp(-dispersion), size * pt.exp(location + dispersion)
+        rising = pt.gammaln(outcome + shape) - pt.gammaln(shape)
+        return rising + outcome * pt.log(odds) - (outcome + shape) * pt.log1p(odds)
+    a = pt.exp(-dispersion) * (1 + pt.exp(location))
+    b = pt.exp(-dispersion) * (1 + pt.exp(-location))
+    ratios = [(a, a + outcome), (b, b + size - outcome), (a + b + size, a + b)]
+    return sum(pt.gammaln(above) - pt.gammaln(below) for below, above in ratios)
+
+
+def brute_force(kind, stats, prior, item, line):
+    """Returns the log density of an item under a refit of PyMC's model without it."""
+    import pymc as pm
+
+    rows = build(stats, prior).pilot.rows
+    cell = {name: values[[line]] for name, values in stats.table("joint").items()}
+    row = int(np.searchsorted(rows.key, rows.keys(cell))[0])
+    model = soc.model(stats, prior)
+    names = [name for name in model.named_vars if name.startswith("bin_")]
+    location, dispersion = (model[name][row] for name in names)
+    outcome, size = (item[role][0] for role in list(ROLES[KINDS[kind]])[1:])
+    with model:
+        pm.Potential("without", -log_marginal(kind, outcome, size, location, dispersion))
+    fit = soc.fit(stats, prior, soc.VI(draws=4000, seed=1), model=model, **QUIET)
+    assert fit.status.converged
+    assert refits_of(fit, stats) is None  # of a posterior that is not the prior's
+    density = posterior_of(fit).log_density(item)[:, 0]
+    return special.logsumexp(density) - np.log(len(density))
+
+
+CASES = [
+    ("gamma", {}, 0),
+    ("gamma", TERM, 14),
+    ("normal", {}, 32),
+    ("normal", TERM, 12),
+    ("beta", {}, 0),
+    ("beta", TERM, 2),
+]
+
+
+@pytest.mark.parametrize(("kind", "term", "line"), thinned(CASES, CASES[:1]))
+def test_refits_agree_with_those_of_a_model_without_the_item(kind, term, line):
+    """Within .2 nats, six standard errors of what 1,000 draws say; weights are up to .5 off."""
+    stats = statistics_of(kind)
+    prior = PRIORS[kind](**term)
+    fit = soc.fit(stats, prior, **QUIET)
+    rows = observe(fit.curves, stats)
+    item = select(rows.columns, np.array([line]))
+    refit = refits_of(fit, stats).without(line, 0.67)
+    density = posterior_under(refit.curves).log_density(item)[:, 0]
+    with_item = posterior_of(fit).log_density(item)[:, 0]
+    assert refit.pareto_k < 0.7
+    exact = brute_force(kind, stats, prior, item, line)
+    assert bridged(with_item, density, refit.weight) == pytest.approx(exact, abs=0.2)
+
+
+@pytest.mark.parametrize("kind", thinned(KINDS, ["normal"]))
+def test_cells_that_weights_cannot_leave_out_are_refitted(kind):
+    """An outlier counts as one: with weights, it is more than a nat too likely."""
+    stats = statistics_of(kind)
+    fit = soc.fit(stats, **QUIET)
+    weighted = leave_one_out(posterior_of(fit), observe(fit.curves, stats))
+    loo, trust = left_out("fit", fit, stats, 1, 0, False)
+    doubtful = weighted.pareto_k > weighted.good_k
+    assert loo.refitted == doubtful.sum() > 0
+    assert (loo.pareto_k[doubtful] < weighted.pareto_k[doubtful]).all()
+    np.testing.assert_array_equal(loo.elpd_i[~doubtful], weighted.elpd_i[~doubtful])
+    assert loo.elpd_i[doubtful].min() < weighted.elpd_i[doubtful].min() - 0.2
+    assert loo.p - weighted.p == pytest.approx(weighted.elpd - loo.elpd)
+    assert trust == "ok"
+
+
+@pytest.mark.slow
+def test_ten_refits_take_as_long_as_three_fits():
+    """In CPU seconds, of 34 values; with a tenth more for noise of the clock."""
+    stats = statistics_of("normal")
+    soc.fit(stats, **QUIET)
+    began = time.process_time()
+    fit = soc.fit(stats, **QUIET)
+    fitted = time.process_time()
+    refits = refits_of(fit, stats)
+    for line in range(24, 34):
+        refits.without(line, 0.67)
+    assert time.process_time() - fitted < 3.3 * (fitted - began)
