@@ -148,7 +148,7 @@ def _weak(
 ) -> tuple[Weak, Weak]:
     """Weak priors of both curves; where all items have one score, it does not place the level."""
     mean, variance = data.weak(_merged_totals(stats), scale, centre)
-    if float(stats.data["score_min"].min()) == float(stats.data["score_max"].max()):
+    if stats.one_score:
         mean = mean._replace(level=(data.level()[0], mean.level[1]))
     return mean, variance
 

@@ -230,6 +230,7 @@ class Checks:
         labels = {k: values for k, values in observed.labels.items() if k in sliced}
         items = replace(observed, labels=labels)
         n = int(items.n.sum())
+        made_fit = self.made_fit or not other_total(fit, items.columns, items.n)
         ends = pit.cdf_ends(posterior, items.columns, self.progress)
         groups, rows = self._of_pit(items, ends, rngs[0])
         rows += self._of_outcomes(items.columns)
@@ -239,7 +240,6 @@ class Checks:
             item, sample = items.sample(self.subset, rngs[1])
             where = ALL if len(item) == n else f"{len(item):,} random items"
             groups |= self._arviz_groups(sample.columns, item, ends[:, item], rngs[1])
-            made_fit = self.made_fit or not other_total(fit, items.columns, items.n)
             if self.exact_draws and made_fit:
                 values = groups["loo_pit"][posterior.outcome.observed].to_numpy()
                 rows.append(pit.loo_pit_finding(values, where))
@@ -250,16 +250,17 @@ class Checks:
         table = result_table([*rows, *_of_status(fit.status)])
         table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = n
         gains = Gains(posterior, observed, rngs[2])
-        remedies = (*advise(table, fit, gains, n), *pit.rare_levels(labels))
+        advice = advise(table, fit, gains, n, made_fit)
+        remedies = (*advice, *pit.rare_levels(labels))
         counts = table["verdict"].value_counts()
         numbers = ", ".join(f"{counts.get(v, 0)} {v}" for v in VERDICTS)
         title = f"check: {n:,} items, {numbers}"
-        advice = tuple(map(str, remedies))
+        sentences = tuple(map(str, remedies))
         tree = xr.DataTree.from_dict(groups)
         return CheckResult(
             table=table,
             data=tree,
-            advice=advice,
+            advice=sentences,
             title=title,
             loo=loo,
             remedies=remedies,

@@ -35,7 +35,7 @@ _MATTERS = 1.1
 # parts of the scores and of the sizes, each with its own shifts
 _SHIFTED_PARTS = 20
 # share of the larger gain from which the simpler remedy is preferred
-_SIMPLER_SHARE = 0.8
+SIMPLER_SHARE = 0.8
 _FEWEST_PER_LEVEL = 5  # items of a level, on average
 _MOST_LEVELS = 50  # levels; items of more levels count as clustered
 _SUMMARIZED = "on soc.summarize(items, joint=True)"
@@ -50,14 +50,16 @@ _GRID_DRAWS = 8
 _PLACES = (-2.0, -1.0, 0.0, 1.0, 2.0)
 _SPREADS = (
     -3.0,
+    -1.7,
     -1.0,
     -0.5,
     0.0,
     1.0,
 )  # logarithms of their variances over that of theta
-_RISES = (0.0, 0.3)  # rises of theta that is not 0, in sds
+_RISES = (0.0, 0.3, 0.7, 1.1)  # rises of theta that is not 0, in sds
 _LARGEST_EXCESS = 50.0  # largest excess of a log density over that of the fit
-_SURE = 3.0  # sds of a gain by chance, which gains have to exceed
+# sds of a gain by chance, which gains have to exceed, if they must be sure
+_SURE = 3.0
 
 _SENTENCES = {
     "clusters allowed for": "Clusters matter: they make bands of the curves {clusters:.2f} times "
@@ -86,9 +88,12 @@ _SENTENCES = {
 
 
 def advise(
-    table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int
+    table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int, made_fit: bool
 ) -> Iterator[Remedy]:
-    """Yield advice on verdicts: doubts about the inference, then remedies by their gain."""
+    """Yield advice on verdicts: doubts about the inference, then remedies by their gain.
+
+    `made_fit` says that the items made the fit, which a fit to them would only repeat.
+    """
     failed = set(table.loc[table["verdict"] == FAIL, "what"])
     off = failed | set(table.loc[table["verdict"] == WARN, "what"])
     values = table.groupby("what")["value"].first()
@@ -96,7 +101,9 @@ def advise(
     departing = int((tests["verdict"] != OK).sum())
     # wrong noise shows by size, in zeros and in shape
     explained = "noise" in failed and departing > 0
-    gaining = [] if explained else _remedies(gains, bool(failed), departing > 0)
+    of_model = bool(failed or departing) and not explained
+    refit = bool(failed) and not (explained or made_fit)
+    gaining = _remedies(gains, of_model, refit)
     numbers = {
         "clusters": values.get("clusters", 1.0),
         "k": values.get("leave-one-out"),
@@ -134,14 +141,14 @@ def advise(
         yield from remedies
 
 
-def _remedies(gains: "Gains", failed: bool, departing: bool) -> list[Remedy]:
-    """Remedies that gain more than chance: of columns alone if no test is off."""
+def _remedies(gains: "Gains", of_model: bool, refit: bool) -> list[Remedy]:
+    """Remedies that gain more than chance: of columns, and of the model or a new fit if asked."""
     remedies = [*_of_columns(gains)]
-    if failed or departing:
+    if of_model:
         remedies += _of_model(gains)
-    if failed:  # new items stray a little as a whole, by the error of the curves
-        refit = "The curves are off for all items: if others made the fit, fit again with these."
-        remedies.append(Remedy("curves", refit, nats=gains.overall()))
+    if refit:  # new items stray a little as a whole, by the error of the curves
+        words = "The curves are off for all items: fit again with these."
+        remedies.append(Remedy("curves", words, nats=gains.overall()))
     gaining = [remedy for remedy in remedies if remedy.nats > 0]
     return sorted(gaining, key=lambda remedy: -remedy.nats)
 
@@ -155,13 +162,13 @@ def _of_model(gains: "Gains") -> Iterator[Remedy]:
     mixture = 0.0 if prior.mixture else gains.mixture()
     # values may be zero effects too, which outcomes cannot tell from small ones
     zero = 0.0 if prior.zero or outcome.theta is LINEAR else gains.zero()
-    if zero > _SIMPLER_SHARE * mixture:
+    if zero > SIMPLER_SHARE * mixture:
         zeros = replace(prior, zero=True)
         words = (
             f"Theta of some items may be exactly 0: fit {code_of(zeros)} {_SUMMARIZED}."
         )
         yield Remedy("zeros", words, prior=zeros, nats=zero)
-    if mixture:
+    elif mixture:
         mixed = mixture_of(prior)
         words = f"Theta given the score is not {prior.family}: fit {code_of(mixed)} {_SUMMARIZED}."
         yield Remedy("shape", words, prior=mixed, nats=mixture)
@@ -245,13 +252,22 @@ def _more(spline: Spline) -> Spline:
 
 
 class Gains:
-    """Gains of remedies in nats, of all items, from some rows; 0 where chance explains them."""
+    """Gains of remedies in nats, of all items, from some rows; 0 where chance explains them.
+
+    If `sure`, chance is far from explaining the others.
+    """
 
     def __init__(
-        self, posterior: Posterior, items: Observations, rng: Generator
+        self,
+        posterior: Posterior,
+        items: Observations,
+        rng: Generator,
+        sure: bool = True,
     ) -> None:
         _, self.items = items.sample(_MOST_EXAMINED, rng)
         self._scale = float(items.n.sum() / self.items.n.sum())
+        # some rows may stand out among all
+        self._sure = sure or self._scale > 1.0
         self.posterior = posterior
         outcome = self.posterior.outcome
         columns = self.items.columns
@@ -341,6 +357,7 @@ class Gains:
 
     def _certain(self, gain: float, freedom: int) -> float:
         excess = gain - freedom / 2
-        return (
-            self._scale * excess if excess > _SURE * np.sqrt(freedom / 2) + 1 else 0.0
-        )
+        chance = _SURE * np.sqrt(freedom / 2) if self._sure else 0.0
+        if excess <= chance + 1:
+            return 0.0
+        return self._scale * excess

@@ -82,6 +82,13 @@ class Statistics:
         return int(self.data.sizes["bin"])
 
     @property
+    def one_score(self) -> bool:
+        """True if all items have the same score, or none has one."""
+        lowest = float(self.data["score_min"].min())
+        highest = float(self.data["score_max"].max())
+        return lowest == highest
+
+    @property
     def n_items(self) -> int:
         """Number of items; of weighted statistics the sum of their weights, rounded."""
         return round(float(self.data["n"].sum()))

@@ -180,3 +180,26 @@ def as_items(frame: pd.DataFrame, kind: str = "counts", **roles: str) -> Any:
 
 def columns_of(frame: pd.DataFrame, kind: str = "counts") -> dict[str, np.ndarray]:
     return {role: frame[role].to_numpy(dtype=float) for role in KINDS[kind].roles}
+
+
+def lognormal(rng, mean, variance):
+    return mean * rng.lognormal(-0.72, 1.2, len(mean))
+
+
+def faulty_frame(fault):
+    """Returns counts with one departure from a Gamma that is smooth in the score."""
+    if fault == "shape":
+        return simulate(6000, 4, theta=lognormal)
+    frame, rng = simulate(4000, 4), np.random.default_rng(1)
+    shop = rng.integers(0, 200, 4000)
+    frame = frame.assign(kind=rng.choice(list("abc"), 4000), shop=[f"shop {k}" for k in shop])
+    effects = {
+        "exposure": np.exp(0.2 * np.log(frame["exposure"] / 6)),
+        "zeros": rng.random(4000) > 0.3,
+        "level": np.where(frame["kind"] == "b", 1.6, 0.75),
+        "cluster": np.exp(rng.normal(0.0, 0.7, 200))[shop],
+        "wiggle": np.exp(0.8 * np.sin(4.0 * np.log(frame["score"]))),
+        "bias": 1.3,
+    }
+    rate = frame["theta"] * effects[fault] * frame["exposure"]
+    return frame.assign(count=np.random.default_rng(0).poisson(rate))

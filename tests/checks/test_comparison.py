@@ -1,27 +1,28 @@
-"""Fits compared by items left out in turn, the choice of a prior by it, and advice, followed."""
+"""Fits compared by items left out in turn, and advice, followed."""
 
 from dataclasses import replace
 
 import arviz as az
 import numpy as np
-import pandas as pd
 import pytest
 import xarray as xr
-from scipy.linalg import hadamard
 from scipy.special import logsumexp
 
 import soc_pymc as soc
-from soc_pymc import _fit
-from soc_pymc._model.pilot import find_pilot
 from soc_pymc.checks import comparison
-from soc_pymc.checks.comparison import LeftOut, leave_one_out, mixture_weights
-from soc_pymc.families import family_of
+from soc_pymc.checks.comparison import leave_one_out, mixture_weights
 from soc_pymc.fits.fit import Status
 from soc_pymc.posterior.predictive import posterior_of
-from soc_pymc.posterior.prior_build import _build_table, table_of
-from tests.checks.hand_made import KINDS, as_items, hand_made_fit, moments_by_draw, simulate
+from tests.checks.hand_made import (
+    KINDS,
+    as_items,
+    faulty_frame,
+    hand_made_fit,
+    moments_by_draw,
+    simulate,
+)
 from tests.checks.test_checks import exact_ends, statistics_of
-from tests.examples import COUNT_ROLES, FAMILIES, QUIET, count_frame, thinned, trial_frame
+from tests.examples import COUNT_ROLES, QUIET, thinned
 
 
 def laws(fit, frame, kind="counts"):
@@ -220,187 +221,7 @@ def test_no_mixture_is_better(spread):
     np.testing.assert_allclose(slope[weight > 1e-3], 1.0, atol=1e-5)
 
 
-FAST = soc.VI(draws=400, seed=1)
-COLUMNS = ["prior", "elpd", "elpd_diff", "dse", "trust", "chosen", "reason"]
-
-
-def case_statistics(name, frame, bins=20, **options):
-    return soc.summarize(FAMILIES[name].items(frame), bins=bins, **QUIET, **options)
-
-
-def test_a_term_in_exposure_is_chosen_and_saved(tmp_path):
-    stats = case_statistics("gamma", faulty_frame("exposure"))
-    fit = soc.fit(stats, "auto", FAST, **QUIET)
-    table = fit.selection
-    assert list(table.columns) == COLUMNS
-    assert table["chosen"].tolist() == [False, True, False, False]
-    assert table["prior"][1] == "soc.Gamma(exposure=soc.Spline())"
-    assert table["elpd_diff"][0] < -2 * table["dse"][0] < 0
-    alone = soc.fit(stats, soc.Gamma(exposure=soc.Spline()), FAST, **QUIET)
-    assert alone.selection is None
-    assert (fit.prior, fit.method) == (alone.prior, FAST)
-    assert fit.curves._made[_build_table] is table_of(fit.curves)  # of the choice, not made again
-    assert fit.curves._made.keys() > alone.curves._made.keys()
-    for name in ("posterior", "variational"):  # as if the prior had been named
-        assert fit.data[name].equals(alone.data[name])
-    fit.save(tmp_path / "fit.nc")
-    again = soc.load_fit(tmp_path / "fit.nc")
-    pd.testing.assert_frame_equal(again.selection, table, check_exact=True)
-    assert again.data.attrs == fit.data.attrs
-    assert "simplest within 2 dse" in repr(again)
-
-
-@pytest.mark.parametrize("fault", ["none", "exposure"])
-def test_what_a_term_gains_at_the_mode_is_not_less_than_left_out(fault):
-    """One nat below the gain in leave-one-out at most; a term that gains nothing is not fitted."""
-    frame = count_frame(1500, seed=7) if fault == "none" else faulty_frame("exposure")
-    stats = case_statistics("gamma", frame)
-    term = soc.Gamma(exposure=soc.Spline())
-    estimate = find_pilot(stats, family_of(term), term, False).gain_of("exposure")
-    fits = {"term": soc.fit(stats, term, **QUIET), "plain": soc.fit(stats, **QUIET)}
-    elpd = soc.compare(fits, stats, **QUIET)["elpd"]
-    gain = elpd["term"] - elpd["plain"]
-    assert estimate > gain - 1.0
-    if fault == "none":
-        assert gain < 0.0
-        assert estimate < 1.0
-        row = soc.fit(stats, "auto", **QUIET).selection.iloc[1]
-        assert row["reason"] == f"not fitted: at the mode it gains {estimate:.1f} nats"
-
-
-ONE_SIZE = {
-    "gamma": {"exposure": [0, 50, 50, 50] * 75, "count": [0, 1, 2, 4] * 75},
-    "normal": {"noise_sd": 0.5},
-    "beta": {"trials": [0, 4, 4, 4] * 75, "successes": [0, 1, 2, 3] * 75},
-}
-
-
-@pytest.mark.parametrize("name", thinned(ONE_SIZE, ["gamma"]))
-def test_the_term_is_not_tried_where_sizes_of_informative_items_are_equal(name):
-    frame = FAMILIES[name].frame().head(300).assign(**ONE_SIZE[name])
-    fit = soc.fit(case_statistics(name, frame, 10, joint=True), "auto", FAST, **QUIET)
-    assert fit.selection["prior"][0] == f"soc.{fit.prior.family}()"
-    assert not fit.selection["prior"].str.contains("exposure").any()
-
-
-def decayed_statistics():
-    """Returns statistics of two days, of which the first counts half."""
-    frame = count_frame(300).assign(day=["2026-01-01", "2026-01-02"] * 150)
-    items = soc.PoissonItems(frame, **COUNT_ROLES, date="day")
-    return soc.summarize(items, bins=10, **QUIET).decay("1d")
-
-
-OBSTACLES = {
-    "no joint cells": lambda: case_statistics("gamma", count_frame(300), 10, joint=False),
-    "weighted": decayed_statistics,
-    "one trial": lambda: case_statistics(
-        "beta", trial_frame(300).assign(trials=1, successes=0), 10
-    ),
-    "one draw": lambda: case_statistics("gamma", count_frame(300), 10),
-}
-
-
-@pytest.mark.parametrize("words", OBSTACLES)
-def test_the_plain_prior_where_priors_cannot_be_compared(words):
-    method = soc.FiveSteps() if words == "one draw" else FAST
-    fit = soc.fit(OBSTACLES[words](), "auto", method, **QUIET)
-    [row] = fit.selection.to_dict("records")
-    assert fit.prior == type(fit.prior)()
-    assert row["chosen"]
-    assert row["reason"].startswith("not compared: ")
-    assert words in row["reason"]
-
-
-def test_what_is_no_prior_is_refused(small_statistics):
-    with pytest.raises(soc.FitError, match=r"prior='gamma' must be 'auto', or soc.Gamma\("):
-        soc.fit(small_statistics, "gamma")
-    with pytest.raises(soc.FitError, match="model= was built with one prior"):
-        soc.fit(small_statistics, "auto", model=soc.model(small_statistics))
-
-
-NAMES = ["plain", "exposure", "mixture", "both"]
-
-
-@pytest.mark.parametrize(
-    ("elpd", "doubtful", "chosen"),
-    [
-        ([-3.9, -5.0, 0.0, -1.0], [0, 0, 0, 0], "plain"),
-        ([-4.1, -3.9, 0.0, -1.0], [0, 0, 0, 0], "exposure"),
-        ([-40.0, -10.0, -5.0, 0.0], [0, 0, 0, 0], "both"),
-        ([-40.0, -10.0, -5.0, 0.0], [99, 0, 0, 10], "both"),
-        ([-40.0, -10.0, -5.0, 0.0], [0, 0, 0, 11], "mixture"),
-        ([-40.0, np.nan, -5.0, 0.0], [0, 0, 0, 11], "mixture"),
-        ([-40.0, -10.0, -5.0, 0.0], [0, 11, 11, 11], "plain"),
-        ([-40.0, -10.0, -5.0, 0.0], [11, 11, 11, 11], "plain"),
-        ([-40.0, -10.0, None, None], [0, 0, 0, 0], "exposure"),  # two fits did not converge
-    ],
-)
-def test_the_simplest_of_those_near_the_best_that_can_be_trusted(elpd, doubtful, chosen):
-    """All differences have a standard error of 2."""
-    results = {}
-    for name, total, number, sign in zip(NAMES, elpd, doubtful, hadamard(16)[1:], strict=False):
-        n = np.ones(1024, dtype=int)
-        each = np.nan * n if total is None else total / 1024 + np.sqrt(2.0) / 32 * np.tile(sign, 64)
-        k = np.where(np.cumsum(n) <= number, 1.0, 0.1)
-        loo = LeftOut(n, each, k, p=0.0, draws=1000)
-        results[name] = (None if total is None else loo), ""
-    table = _fit._selection_table(results)
-    np.testing.assert_allclose(table["dse"].replace(0.0, np.nan).dropna(), 2.0)
-    assert table.index.tolist() == NAMES
-    assert table.index[table["chosen"]].tolist() == [chosen]
-
-
-@pytest.mark.slow
-def test_a_mixture_where_the_check_asks_for_it():
-    """Of heavy tails, with one noise sd, in which there is no term."""
-    frame = soc.simulation.laplace_effects(3000, seed=1)
-    stats = case_statistics("normal", frame, None, on_leakage="ignore")
-    fit = soc.fit(stats, "auto", **QUIET)
-    assert fit.selection["prior"].tolist() == ["soc.Normal()", "soc.NormalMixture()"]
-    assert fit.prior == soc.NormalMixture()
-
-
-def plain_truth(kind, seed):
-    """Returns statistics of items whose theta given the score is of one family, at any size."""
-    n = [2000, 5000, 20_000][seed % 3]
-    if kind == "gamma":
-        return case_statistics(kind, soc.simulation.s1(n, seed=seed), None)
-    return case_statistics(kind, FAMILIES[kind].frame(min(n, 5000), seed), None)
-
-
-@pytest.mark.slow
-def test_the_plain_prior_where_it_is_true():
-    """In at least 9 of 10 simulations."""
-    kinds = ["gamma"] * 5 + ["normal"] * 3 + ["beta"] * 2
-    fits = [soc.fit(plain_truth(k, 100 + s), "auto", **QUIET) for s, k in enumerate(kinds)]
-    plain = [fit.selection["chosen"][0] for fit in fits]
-    assert sum(plain) >= 9, [fit.selection for fit in fits if not fit.selection["chosen"][0]]
-
-
 STIFF = soc.Gamma(mean=soc.Spline(knots=2))
-
-
-def lognormal(rng, mean, variance):
-    return mean * rng.lognormal(-0.72, 1.2, len(mean))
-
-
-def faulty_frame(fault):
-    """Returns counts with one departure from a Gamma that is smooth in the score."""
-    if fault == "shape":
-        return simulate(6000, 4, theta=lognormal)
-    frame, rng = simulate(4000, 4), np.random.default_rng(1)
-    shop = rng.integers(0, 200, 4000)
-    frame = frame.assign(kind=rng.choice(list("abc"), 4000), shop=[f"shop {k}" for k in shop])
-    effects = {
-        "exposure": np.exp(0.2 * np.log(frame["exposure"] / 6)),
-        "zeros": rng.random(4000) > 0.3,
-        "level": np.where(frame["kind"] == "b", 1.6, 0.75),
-        "cluster": np.exp(rng.normal(0.0, 0.7, 200))[shop],
-        "wiggle": np.exp(0.8 * np.sin(4.0 * np.log(frame["score"]))),
-        "bias": 1.3,
-    }
-    rate = frame["theta"] * effects[fault] * frame["exposure"]
-    return frame.assign(count=np.random.default_rng(0).poisson(rate))
 
 
 REMEDIES = [
@@ -410,7 +231,7 @@ REMEDIES = [
     ("level", "group='kind'"),
     ("cluster", "cluster='shop'"),
     ("wiggle", "more knots"),
-    ("bias", "fit again"),
+    ("bias", "fit again with these"),
 ]
 
 

@@ -1,0 +1,275 @@
+"""The choice of a prior: what the items may need is tried, and kept if it predicts better.
+
+Forward selection by the log density of items left out. A step is tried only if a cheap estimate of
+its gain is worth a nat, and kept if it gains one; the estimates come from the best prior so far.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from .._lib.errors import FitError, SocError
+from .._lib.reprs import code_of
+from .._model.pilot import find_pilot
+from .._model.rows import sizes_vary
+from ..data.statistics import Statistics, refuse_weights
+from ..families import family_of
+from ..families.priors import Constant, Prior, Spline
+from ..families.rows import MEAN_ONLY
+from ..families.scales import LINEAR
+from ..fits.fit import Fit
+from ..posterior.predictive import posterior_of
+from .advice import SIMPLER_SHARE, Gains, mixture_of
+from .comparison import LeftOut, elpd_table, left_out, warn_of_clusters
+from .observations import observe
+
+# nats of all items: a step is tried if it may gain these, and kept if it does
+_WORTH = 1.0
+# share of cells with a large Pareto k, beyond which leave-one-out is not trusted
+_DOUBTFUL = 0.05
+# items up to which curves may be better constant
+_FEW = 100
+# levels up to which a grid of theta in each takes reasonable time
+_MOST_LEVELS = 12
+_UNTRUSTED = "leave-one-out is not to be trusted"
+_COLUMNS = ["elpd", "elpd_diff", "dse", "weight", "trust", "chosen", "reason"]
+
+
+class Step(NamedTuple):
+    """A prior that may predict better than the best one so far."""
+
+    prior: Prior
+    nats: float  # expected gain; infinite where it is not known
+    doubt: str = ""  # what else speaks against trying it
+
+
+_Kind = Callable[[Fit, Statistics], Iterator[Step]]
+
+
+@dataclass(eq=False)
+class Tried:
+    """A prior that was fitted, with what leave-one-out says of it where it is to be trusted."""
+
+    loo: LeftOut | None
+    elpd: float
+    trust: str
+    reason: str = ""
+
+    @classmethod
+    def of(cls, fit: Fit, stats: Statistics) -> "Tried":
+        """Leave out every item of the statistics."""
+        code = code_of(fit.prior)
+        loo, trust = left_out(code, fit, stats, subset=0, seed=0, progress=False)
+        if loo is None:
+            return cls(None, np.nan, trust, _UNTRUSTED)
+        if loo.doubtful > _DOUBTFUL * loo.elpd_i.size:
+            return cls(None, loo.elpd, trust, _UNTRUSTED)
+        return cls(loo, loo.elpd, trust)
+
+
+class Selection:
+    """Priors tried on statistics, in order, and the fit of the best one."""
+
+    def __init__(
+        self,
+        stats: Statistics,
+        fit_prior: Callable[[Prior | None], Fit],
+        note: Callable[[str], None],
+    ) -> None:
+        self._stats = stats
+        self._fit_prior = fit_prior
+        self._note = note
+        self._tried: dict[str, Tried] = {}
+        self._left: dict[str, str] = {}
+        self.best = self._start()
+        self._chosen = code_of(self.best.prior)
+
+    def _start(self) -> Fit:
+        """Fit the simplest prior, of which all later ones have more."""
+        plain = self._fit_prior(None)
+        if not (self._stats.groups and plain.prior.groups):
+            return plain
+        pooled = replace(plain.prior, groups=False)
+        return self._fit_prior(pooled)
+
+    def run(self) -> None:
+        """Take the most promising step from the best prior so far, until none may gain a nat."""
+        self._judge(self.best)
+        for kinds in _KINDS:
+            while steps := self._steps(kinds):
+                step = max(steps, key=lambda step: step.nats)
+                self._note(code_of(step.prior))
+                self._judge(self._fit_prior(step.prior))
+
+    def _steps(self, kinds: Sequence[_Kind]) -> list[Step]:
+        """Return the steps that are worth trying; note what speaks against the others."""
+        steps = []
+        for step in (step for kind in kinds for step in kind(self.best, self._stats)):
+            code = code_of(step.prior)
+            if code in self._tried:
+                continue
+            if step.nats < _WORTH:
+                gain = max(step.nats, 0.0)
+                self._left[code] = f"not fitted: it may gain {gain:.1f} nats"
+            elif step.doubt:
+                self._left[code] = f"not fitted: {step.doubt}"
+            else:
+                steps.append(step)
+        return steps
+
+    def _judge(self, fit: Fit) -> None:
+        """Keep a fit if it predicts better than the best one so far."""
+        code = code_of(fit.prior)
+        new = self._tried[code] = Tried.of(fit, self._stats)
+        old = self._tried[self._chosen]
+        if new.loo is None or new is old:
+            return
+        if old.loo is not None:
+            gain = new.loo.elpd - old.loo.elpd
+            if gain < _WORTH:
+                new.reason = f"gains {gain:.1f} nats over {self._chosen}"
+                return
+            old.reason = f"{code} gains {gain:.1f} nats"
+        self._chosen = code
+        self.best = fit
+
+    def table(self) -> pd.DataFrame:
+        """Return a row for each prior: those tried in order, then those that were not."""
+        trusted = {code: x.loo for code, x in self._tried.items() if x.loo is not None}
+        table = elpd_table(trusted).reindex(list(self._tried))
+        table["elpd"] = [x.elpd for x in self._tried.values()]
+        table["trust"] = [x.trust for x in self._tried.values()]
+        table["reason"] = [x.reason for x in self._tried.values()]
+        table["chosen"] = table.index == self._chosen
+        if not table.loc[self._chosen, "reason"]:
+            table.loc[self._chosen, "reason"] = "nothing tried gains a nat over it"
+        left = {code: x for code, x in self._left.items() if code not in self._tried}
+        columns = {"trust": "", "chosen": False, "reason": list(left.values())}
+        rows = pd.DataFrame(columns, list(left))
+        return _with_codes(pd.concat([table, rows]))
+
+
+def choose(
+    stats: Statistics,
+    fit_prior: Callable[[Prior | None], Fit],
+    note: Callable[[str], None],
+) -> Fit:
+    """Fit the priors that the data may need, and return the fit of the one that predicts best.
+
+    Parameters
+    ----------
+    stats : Statistics
+        Statistics with joint cells.
+    fit_prior : Callable
+        Fits a prior to them; None is the default.
+    note : Callable
+        Is told the prior that is fitted next.
+
+    Returns
+    -------
+    Fit
+        The fit, whose ``selection`` is the table of the priors. It is that of the default where
+        priors cannot be compared, and the table says why.
+    """
+    selection = Selection(stats, fit_prior, note)
+    try:
+        _check_comparable(selection.best, stats)
+        selection.run()
+    except SocError as error:
+        plain = fit_prior(None)
+        row = {"chosen": True, "reason": f"not compared: {error}"}
+        return plain.selected_by(_with_codes(pd.DataFrame(row, [code_of(plain.prior)])))
+    return selection.best.selected_by(selection.table())
+
+
+def _check_comparable(fit: Fit, stats: Statistics) -> None:
+    if fit.one_draw:
+        raise FitError(
+            "one draw of the curves, as of soc.FiveSteps(), cannot leave items out"
+        )
+    if fit.mean_only:
+        raise FitError(MEAN_ONLY)
+    refuse_weights(stats, "a comparison of priors")
+    stats.cells("joint")  # says what to do where there are none
+    warn_of_clusters({"": fit}, stats, "standard errors of fit.selection")
+
+
+def _with_codes(table: pd.DataFrame) -> pd.DataFrame:
+    return table.reindex(columns=_COLUMNS).rename_axis("prior").reset_index()
+
+
+def _exposure(best: Fit, stats: Statistics) -> Iterator[Step]:
+    """A term in exposure, by what it gains at the mode."""
+    family = family_of(best.prior)
+    if best.prior.exposure is None and sizes_vary(stats, family):
+        prior = replace(best.prior, exposure=Spline())
+        pilot = find_pilot(stats, family, prior, full=False)
+        yield Step(prior, pilot.gain_of("exposure"))
+
+
+def _zeros(best: Fit, stats: Statistics) -> Iterator[Step]:
+    """A share of theta that is 0; of values it would be a guess."""
+    if best.prior.gridded or best.curves.outcome.theta is LINEAR:
+        return
+    prior = _feasible(replace(best.prior, zero=True), stats)
+    gains = _gains(best, stats)
+    nats = gains.zero()
+    mixture = gains.mixture()
+    doubt = f"it may gain {nats:.1f} nats, a mixture {mixture:.1f}"
+    yield Step(prior, nats, doubt if nats < SIMPLER_SHARE * mixture else "")
+
+
+def _groups(best: Fit, stats: Statistics) -> Iterator[Step]:
+    """Curves of each group that the items name."""
+    if not stats.groups or best.prior.groups:
+        return
+    prior = replace(best.prior, groups=True)
+    if _feasible(prior, stats) != prior:
+        prior = replace(prior, zero=False)
+    yield Step(prior, np.inf)
+
+
+def _shape(best: Fit, stats: Statistics) -> Iterator[Step]:
+    """A mixture; if it is not kept, one without the share of zeros or the term in exposure."""
+    if best.prior.mixture:
+        return
+    nats = _gains(best, stats).mixture()
+    mixture = _feasible(mixture_of(best.prior), stats)
+    yield Step(mixture, nats)
+    if mixture.zero:
+        yield Step(replace(mixture, zero=False), nats)
+    if mixture.exposure is not None:
+        yield Step(replace(mixture, exposure=None), nats)
+
+
+def _constants(best: Fit, stats: Statistics) -> Iterator[Step]:
+    """Constant curves where items are too few for others."""
+    if stats.n_items > _FEW or stats.one_score:
+        return
+    yield Step(replace(best.prior, variance=Constant()), np.inf)
+    yield Step(replace(best.prior, mean=Constant(), variance=Constant()), np.inf)
+
+
+# in order, those of one line by what they may gain: groups that differ look like another shape
+_KINDS: tuple[tuple[_Kind, ...], ...] = (
+    (_exposure, _zeros),
+    (_groups,),
+    (_shape,),
+    (_constants,),
+)
+
+
+def _gains(fit: Fit, stats: Statistics) -> Gains:
+    rows = observe(fit.curves, stats)
+    rng = np.random.default_rng(0)
+    return Gains(posterior_of(fit), rows, rng, sure=False)
+
+
+def _feasible(prior: Prior, stats: Statistics) -> Prior:
+    """Return the prior without groups, if a grid of theta in each of them would take too long."""
+    if prior.gridded and prior.groups and len(stats.groups) > _MOST_LEVELS:
+        return replace(prior, groups=False)
+    return prior
