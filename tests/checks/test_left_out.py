@@ -94,7 +94,7 @@ CASES = [
 
 @pytest.mark.parametrize(("kind", "term", "line"), thinned(CASES, CASES[:1]))
 def test_refits_agree_with_those_of_a_model_without_the_item(kind, term, line):
-    """Within .25 nats, as draws of the fit, the refit and the model err by .1; weights are .5 off."""
+    """Within .25 nats: draws of fit, refit and model err by .1 each; weights are up to .5 off."""
     stats = statistics_of(kind)
     prior = PRIORS[kind](**term)
     fit = soc.fit(stats, prior, **QUIET)
@@ -110,7 +110,7 @@ def test_refits_agree_with_those_of_a_model_without_the_item(kind, term, line):
 
 @pytest.mark.parametrize("kind", thinned(KINDS, ["normal"]))
 def test_cells_that_weights_cannot_leave_out_are_refitted(kind):
-    """Weights cannot reach where an outlier is unlikely: without, it is less likely than they say."""
+    """Without an outlier the posterior is where weights cannot reach, and it is less likely."""
     stats = statistics_of(kind)
     fit = soc.fit(stats, **QUIET)
     weighted = leave_one_out(posterior_of(fit), observe(fit.curves, stats))
