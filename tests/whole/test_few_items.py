@@ -16,7 +16,7 @@ def test_eight_schools_are_those_of_a_half_normal_sd():
     """Sds within 5% and means within 5% of these of the exact posterior under half-normal(30).
 
     They were within 3.3% of those of 8,000 draws by NUTS, and prior scales of 20 and 40 change the
-    exact sds by 3%. With the former prior, Normal(log 0.3 mean s^2, 3), they were 13 to 20% too small.
+    exact sds by 3%. The former prior, Normal(log 0.3 mean s^2, 3), made them 13 to 20% too small.
     """
     tau = np.linspace(0.005, 120.0, 4000)[:, None]
     weight = 1.0 / (tau**2 + ERROR**2)
