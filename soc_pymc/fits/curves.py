@@ -278,9 +278,12 @@ class Curves:
         """Draws of one curve, with all its terms."""
         name = self._variable(curve)
         basis = spline_matrix(self.position(curve, score), self.knots(f"{curve}_knot"))
-        total = reduce(self.draws(name)) @ basis.T
-        if group is not None:
-            items_of = pd.Series(score).groupby(np.asarray(group)).indices
+        labels = np.empty(0) if group is None else np.asarray(group)
+        if len(labels) and (labels == labels[0]).all():  # as in the cells of a table
+            total = reduce(self._of_group(curve, str(labels[0]))) @ basis.T
+        else:
+            total = reduce(self.draws(name)) @ basis.T
+            items_of = pd.Series(score).groupby(labels).indices if len(labels) else {}
             for label, items in items_of.items():
                 of_group = reduce(self._of_group(curve, str(label)))
                 total[:, items] = of_group @ basis[items].T

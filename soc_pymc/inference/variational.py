@@ -54,6 +54,7 @@ _FLAT_STEPS = 3
 # from one posterior to another: most steps, and crosses of natural gradient steps after these
 _NEARBY_STEPS = 20
 _NEARBY_CROSSES = (1, 1)
+_NEARBY_ANNEALED = (10,)
 _MANY_BINS = 20_000
 _BATCH = 256
 # Weights are ignored only if no direction's sd is wrong by more than a seventh. An sd that is wrong
@@ -329,13 +330,14 @@ def _repaired(
     size: int,
     rng: np.random.Generator,
     most_k: float = PARETO_K,
+    numbers: tuple[int, ...] = _ANNEALED,
 ) -> tuple[_Draws, str]:
     """Draws, annealed where the Gaussian is poor, with words for the status."""
     chosen = latest = draws
     words = ""
     location = draws.location
     factor = draws.factor
-    for enough, number in zip((densities.fewest, _ENOUGH), _ANNEALED, strict=True):
+    for enough, number in zip((densities.fewest, _ENOUGH), numbers, strict=False):
         k, ess = latest.quality
         if k <= most_k and ess >= enough:
             break
@@ -382,7 +384,8 @@ def nearby_draws(
     log_weight += 0.5 * (noise**2).sum(axis=1)
     weighed = _Draws(steps.location, steps.factor, noise, log_weight)
     densities = replace(densities, fewest=_ENOUGH)
-    draws, _ = _repaired(densities, weighed, _FEWEST_DRAWS // 2, rng, most_k)
+    size = _FEWEST_DRAWS // 2
+    draws, _ = _repaired(densities, weighed, size, rng, most_k, _NEARBY_ANNEALED)
     return draws.points(), draws.log_weight
 
 
