@@ -261,8 +261,12 @@ def left_out(
     subset: int,
     seed: int,
     progress: bool | None,
+    refit: bool = True,
 ) -> tuple[LeftOut | None, str]:
-    """Leave-one-out of a fit whose status is not against it, and what speaks against the draws."""
+    """Leave-one-out of a fit whose status is not against it, and what speaks against the draws.
+
+    Cells that weights of draws cannot leave out are fitted again without an item, if `refit`.
+    """
     what, unit = (
         ("items", "item") if isinstance(data, Items) else ("statistics", "cell")
     )
@@ -276,11 +280,11 @@ def left_out(
         return None, doubt
     if isinstance(data, Items):
         _, rows = rows.sample(subset, np.random.default_rng(seed))
-    refits = (
-        partial(refits_of, fit, data) if isinstance(data, Statistics) else lambda: None
-    )
     title = f"leave-one-out of {name}"
-    loo = leave_one_out(posterior_of(fit), rows, progress, title, refits)
+    options: dict[str, Any] = {}
+    if refit and isinstance(data, Statistics):
+        options["refits"] = partial(refits_of, fit, data)
+    loo = leave_one_out(posterior_of(fit), rows, progress, title, **options)
     if not np.isfinite(loo.elpd_i).all():
         return None, "draws differ too much in what they say of single items"
     large = f"{counted(loo.doubtful, unit)} with Pareto k > {loo.good_k:.2f}"

@@ -60,14 +60,18 @@ class Tried:
 
     @classmethod
     def of(cls, fit: Fit, stats: Statistics) -> "Tried":
-        """Leave out every item of the statistics."""
+        """Leave out every item of the statistics, with further fits where it needs them."""
         code = code_of(fit.prior)
-        loo, trust = left_out(code, fit, stats, subset=0, seed=0, progress=False)
-        if loo is None:
-            return cls(None, np.nan, trust, _UNTRUSTED)
-        if loo.doubtful > _DOUBTFUL * loo.elpd_i.size:
-            return cls(None, loo.elpd, trust, _UNTRUSTED)
-        return cls(loo, loo.elpd, trust)
+        elpd = np.nan
+        trust = ""
+        for refit in (False, True):
+            loo, trust = left_out(code, fit, stats, 0, 0, progress=False, refit=refit)
+            if loo is None:
+                break
+            elpd = loo.elpd
+            if loo.doubtful <= _DOUBTFUL * loo.elpd_i.size:
+                return cls(loo, elpd, trust)
+        return cls(None, elpd, trust, _UNTRUSTED)
 
 
 class Selection:
