@@ -140,7 +140,7 @@ def check(
         statistics with joint cells, of which all items are left out in turn.
     by : str or Sequence[str]
         Further columns of the items' table to slice on: numbers and dates of more than 20 distinct
-        values by fifths, others by level, the 20 most frequent. Missing values are a level.
+        values by fifths, others by level, the 200 most frequent. Missing values are a level.
     seed : int
         Seed of all random choices.
     subset : int

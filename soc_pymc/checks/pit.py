@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.random import Generator
+from scipy import sparse
 
 from .._lib.arrays import Bools, Columns, Floats, Ints, equal_parts
 from .._lib.laws import uniform_distance, uniform_p_value
@@ -34,8 +35,9 @@ from .observations import Observations
 TOGETHER = "PIT of slices"
 NUMBER = "slices with p < 0.05"  # the check of how many there are
 LEAST = 20  # items of a slice: no test on fewer says anything
-# levels of a column that are slices; numbers of more values are cut into fifths
-LEVELS = 20
+# levels of a column that are slices
+LEVELS = 200
+_VALUES = 20  # numbers and dates of more values are cut into fifths
 # exposure from which a count says much about its item's theta
 _LARGE_EXPOSURE = 50
 _FEWEST_SLICES = 5  # whose number with p < 0.05 is judged
@@ -52,6 +54,7 @@ _SHIFT_DRAWS = 100  # draws of the curves to compute shifts
 # items that shifts are averaged over, and least number of a slice: accurate to about 7%
 _POOL = 1000
 _FEWEST_SHIFTED = 150
+_MOST_SHIFTED = 6000  # about as many for all slices together, where these are many
 # replicates, and those made at once
 _PATHS = 2000
 _PATHS_AT_ONCE = 250
@@ -173,7 +176,7 @@ def rare_levels(labels: Mapping[str, pd.Series]) -> Iterator[Remedy]:
 
 def is_cut(values: pd.Series) -> bool:
     """Return True if a column has an order, and too many values for each to be a level."""
-    return values.dtype.kind in "iufM" and values.nunique(dropna=True) > LEVELS
+    return values.dtype.kind in "iufM" and values.nunique(dropna=True) > _VALUES
 
 
 def _fifths(values: pd.Series, n: Ints) -> tuple[Ints, list[str]]:
@@ -206,18 +209,27 @@ def cdf_ends(
     return in_chunks(ends, _ITEMS_AT_ONCE, columns, "predictive distribution", progress)
 
 
+def _members(masks: Masks) -> sparse.csr_array:
+    """Return indicators (slices, rows)."""
+    rows = [np.flatnonzero(mask) for mask in masks.values()]
+    ends = np.cumsum([0, *map(len, rows)])
+    row = np.concatenate(rows)
+    shape = len(rows), len(next(iter(masks.values())))
+    return sparse.csr_array((np.ones(len(row)), row, ends), shape=shape)
+
+
 def slice_pits(ends: Floats, n: Ints, masks: Masks, rng: Generator) -> xr.Dataset:
     """Return the PIT by slice of rows of `n` items, from the ends (2, rows) of their PIT intervals.
 
     ECDFs are minus the uniform cdf.
     """
-    members = np.stack([*masks.values()]).astype(float)
-    counts = np.zeros((len(members), _GRID_STEPS))
-    sums = np.zeros((len(members), len(GRID)))
+    members = _members(masks)
+    counts = np.zeros((len(masks), _GRID_STEPS))
+    sums = np.zeros((len(masks), len(GRID)))
     for start in range(0, len(n), _ITEMS_AT_ONCE):
         rows = slice(start, start + _ITEMS_AT_ONCE)
         share = pit_upto_grid(*ends[:, rows])
-        sums += (members[:, rows] * n[rows]) @ share
+        sums += members[:, rows] @ (n[rows, None] * share)
         counts += members[:, rows] @ _interval_counts(
             ends[:, rows], share, n[rows], rng
         )
@@ -289,9 +301,9 @@ def pit_tests(
     rng: Generator,
 ) -> tuple[xr.Dataset, list[Finding]]:
     """Test the PIT by slice; return it with p-values and quantities, and findings."""
-    members = np.stack([*masks.values()])
-    shifts = curve_shifts(posterior, items, members, rng)
-    shared = (members * items.n) @ members.T.astype(float)
+    shifts = curve_shifts(posterior, items, [*masks.values()], rng)
+    members = _members(masks)
+    shared = ((members * items.n) @ members.T).toarray()
     replicated = replicated_distances(shifts, shared, rng)
     distances = zip(
         pits["distance"].values, pits["n_items"].values, replicated.T, strict=True
@@ -312,21 +324,22 @@ def loo_pit_finding(values: Floats, where: str) -> Finding:
 
 
 def curve_shifts(
-    posterior: Posterior, items: Observations, members: Bools, rng: Generator
+    posterior: Posterior, items: Observations, masks: Sequence[Bools], rng: Generator
 ) -> Floats:
     """Return shifts of the ECDF of every slice's PIT at `GRID` by draw, (draws, slices, points)."""
     draws = posterior.curves.even_draws(_SHIFT_DRAWS)
     n = items.n
     row = rng.choice(len(n), min(_POOL, int(n.sum())), p=n / n.sum())
     rows = [row]
-    weights = [members[:, row].astype(float)]
-    for k, mask in enumerate(members):  # of small slices further items
-        if (
-            lacking := min(_FEWEST_SHIFTED, int(n[mask].sum())) - int(mask[row].sum())
-        ) > 0:
+    weights = [np.stack([mask[row] for mask in masks]).astype(float)]
+    least = min(_FEWEST_SHIFTED, _MOST_SHIFTED // len(masks))
+    for k, mask in enumerate(masks):  # of small slices further items
+        if (lacking := min(least, int(n[mask].sum())) - int(mask[row].sum())) > 0:
             place = np.flatnonzero(mask)
             rows.append(rng.choice(place, lacking, p=n[place] / n[place].sum()))
-            weights.append(np.repeat(np.eye(len(members))[:, [k]], lacking, axis=1))
+            further = np.zeros((len(masks), lacking))
+            further[k] = 1.0
+            weights.append(further)
     columns = select(items.columns, np.concatenate(rows))
     weight = np.hstack(weights)
     drawn_by: Ints = np.asarray(rng.integers(len(draws), size=weight.shape[1]))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
+from scipy import special
 
 from .._lib.arrays import Floats, Ints
 from .._model.coordinates import Point
@@ -30,6 +31,10 @@ from .row_polynomials import make_surrogates
 _MOST_PAIRS = 20
 _MOST_ROWS = 50_000
 _FRESH_PAIRS = 4  # for gradients
+# variance of the noise of log weights that is small, and draws and pairs to measure it
+_NOISE = 0.15
+_NOISE_DRAWS = 50
+_NOISE_PAIRS = 8
 _RANGE_DRAWS = 100  # for the range of polynomials
 # share of their width by which ranges are widened on either side
 _FARTHER = 0.25
@@ -101,12 +106,25 @@ class LevelDensity:
         order = np.argsort(self._rows.level, kind="stable")
         numbers = np.arange(self._rows.number + 1)
         self._ordered = order, np.searchsorted(self._rows.level[order], numbers)
-        # many small levels need several, and large ones, where a pair costs more, only one
-        self._pairs = int(np.clip(_MOST_ROWS // rows, 1, _MOST_PAIRS))
+        most = int(np.clip(_MOST_ROWS // rows, 1, _MOST_PAIRS))
+        # of levels near their sites, few pairs do
+        self._pairs = min(most, self._pairs_needed())
 
     def _chunk(self, pairs: int) -> int:
         """Draws evaluated at once."""
         return int(np.clip(_MOST_VALUES // (pairs * len(self._rows.level)), 5, 250))
+
+    def _pairs_needed(self) -> int:
+        """Pairs of proposals from which the noise of log weights is small around the start."""
+        start = self._coordinates.start
+        draws = self._rng.normal(start, 1.0, (_NOISE_DRAWS, len(start)))
+        log_weight, _ = self._log_weights(self._fresh(draws, _NOISE_PAIRS)[0])
+        of_pairs = np.logaddexp(*np.split(log_weight, 2, axis=1))
+        share = special.softmax(of_pairs, axis=1)
+        spread = (share**2).sum(axis=1) - 1.0 / _NOISE_PAIRS
+        # of a level's log integral from one pair
+        variance = _NOISE_PAIRS**2 / (_NOISE_PAIRS - 1.0) * spread
+        return 1 + int(variance.sum(axis=0).mean() / _NOISE)
 
     def _draw_noise(self, draws: int, pairs: int) -> tuple[Floats, Floats]:
         """Draws of the coefficients' prior, in units of tau, and of the sites' pulls."""

@@ -22,6 +22,7 @@ from .style import AX, Panels
 _PROB = 0.95  # probability of bands that chance alone fills
 # of panels in a figure, and of bars in a histogram
 _COLUMNS = 3
+_MOST_SLICES = 60
 _CELLS = 10
 _BAND: dict[str, Any] = {"color": style.REFERENCE, "alpha": 0.12, "lw": 0}
 _PALEST = 0.9  # the light end of a colour map is hard to see on white
@@ -48,8 +49,9 @@ def plot_pit(
     result : CheckResult
         What `soc.check` returned.
     by : str or None
-        Slices to draw: those of a column, such as ``"exposure"``, or all for None; ``"score"``
-        draws histograms in 20 bins of the score (Sections 5.1 to 5.3 of Muralidharan and Najmi).
+        Slices to draw: those of a column, such as ``"exposure"``, or all for None, at most the 60
+        with the smallest p-values; ``"score"`` draws histograms in 20 bins of the score (Sections
+        5.1 to 5.3 of Muralidharan and Najmi).
     ax : Axes or None
         Axes to draw histograms in, or the first slice alone; None makes a figure of all slices.
 
@@ -90,6 +92,8 @@ def plot_pit(
             raise FitError(
                 f"by={shown(by)} is not a column of the slices: leave it out to see all"
             )
+    p_value = pits["p_value"].to_numpy()[slices]
+    slices = slices[np.sort(np.argsort(p_value, kind="stable")[:_MOST_SLICES])]
     slices = slices if ax is None else slices[:1]
     columns = min(_COLUMNS, len(slices))
     rows = -(-len(slices) // columns)
