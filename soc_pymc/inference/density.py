@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -48,16 +48,12 @@ class Densities:
         return self.weights(rows) - self.bound(rows)[0] if self.fresh else 0.0
 
 
-class Likelihood(Protocol):
+class Likelihood(NamedTuple):
     """A log likelihood as a function of predictors, each (rows, draws)."""
 
-    @property
-    def sums(self) -> Callable[..., Floats]:
-        """Sums (draws,) over all rows."""
-
-    @property
-    def sums_and_slopes(self) -> Callable[..., tuple[Floats, ...]]:
-        """Sums (draws,) over all rows, and slopes in each of the predictors."""
+    sums: Callable[..., Floats]  # (draws,), over all rows
+    # the same, and slopes in each of the predictors
+    sums_and_slopes: Callable[..., tuple[Floats, ...]]
 
 
 def near_densities(built: Problem, rows: Likelihood | None = None) -> Densities:
@@ -89,7 +85,8 @@ def near_densities(built: Problem, rows: Likelihood | None = None) -> Densities:
 def rows_of_likelihood(built: Problem) -> Likelihood:
     """Polynomials of rows over the curves' range; a mixture's few cells are summed exactly."""
     if built.mixture:
-        return built.mixture.cells
+        cells = built.mixture.cells
+        return Likelihood(cells.sums, cells.sums_and_slopes)
     data = built.pilot.data
     start = built.space.start
     draws = np.random.default_rng(0).normal(start, _WIDE, (_PROBES, len(start)))
@@ -104,7 +101,8 @@ def rows_of_likelihood(built: Problem) -> Likelihood:
         low = np.min([curve.min(axis=0) for curve in curves], axis=0)
         ends.append((low, np.max([curve.max(axis=0) for curve in curves], axis=0)))
     low, high = np.array(ends).swapaxes(0, 1)
-    return NearRows(data, make_surrogates(data, low, high))
+    near = NearRows(data, make_surrogates(data, low, high))
+    return Likelihood(near.sums, near.sums_and_slopes)
 
 
 def finite(function: Evaluate, chunk: int = CHUNK) -> Evaluate:

