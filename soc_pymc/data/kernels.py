@@ -40,21 +40,76 @@ _compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
 # functions of arrays are inlined, because reference counting would cost more than their work
 _inlined = numba.njit(cache=True, nogil=True, error_model="numpy", inline="always")
 
-_where = _compiled(lambda condition, yes, no: yes if condition else no)
-_bits = _compiled(lambda number: np.float64(number).view(np.int64))
-_real = _compiled(lambda number: np.float64(number))
+
+# each has a name of its own: Numba's cache takes functions of one name and one signature, such as
+# lambdas, for each other if different processes compiled them
+@_compiled
+def _where(condition, yes, no):  # type: ignore[no-untyped-def]
+    return yes if condition else no
+
+
+@_compiled
+def _bits(number):  # type: ignore[no-untyped-def]
+    return np.float64(number).view(np.int64)
+
+
+@_compiled
+def _real(number):  # type: ignore[no-untyped-def]
+    return np.float64(number)
+
+
+@_compiled
+def _low(a, b):  # type: ignore[no-untyped-def]
+    return min(a, b)
+
+
+@_compiled
+def _high(a, b):  # type: ignore[no-untyped-def]
+    return max(a, b)
+
+
+@_compiled
+def _log(number):  # type: ignore[no-untyped-def]
+    return math.log(number)
+
+
+@_compiled
+def _floor(number):  # type: ignore[no-untyped-def]
+    return math.floor(number)
+
+
+@_compiled
+def _whole(number):  # type: ignore[no-untyped-def]
+    return np.int64(number)
+
+
+@_compiled
+def _modulo(number, by):  # type: ignore[no-untyped-def]
+    return number % by
+
+
+@_compiled
+def _power_of_two(exponent):  # type: ignore[no-untyped-def]
+    return math.ldexp(1.0, exponent)
+
+
+@_compiled
+def _log_linear(size, steps):  # type: ignore[no-untyped-def]
+    return first_bits(size, steps, _where, _bits)
+
+
 _XP = Functions(
     where=_where,
-    low=_compiled(lambda a, b: min(a, b)),
-    high=_compiled(lambda a, b: max(a, b)),
-    log=_compiled(lambda number: math.log(number)),
-    floor=_compiled(lambda number: math.floor(number)),
-    whole=_compiled(lambda number: np.int64(number)),
+    low=_low,
+    high=_high,
+    log=_log,
+    floor=_floor,
+    whole=_whole,
     real=_real,
     exact=_real,
-    modulo=_compiled(lambda number, by: number % by),
-    power_of_two=_compiled(lambda exponent: math.ldexp(1.0, exponent)),
-    log_linear=_compiled(lambda size, steps: first_bits(size, steps, _where, _bits)),
+    modulo=_modulo,
+    power_of_two=_power_of_two,
+    log_linear=_log_linear,
 )
 for _formula in (
     first_bits, score_cell, exposure_cell, count_cell, noise_cell, value_cell, square,

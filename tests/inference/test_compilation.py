@@ -1,5 +1,7 @@
 """Compiled loops give the same numbers, and nothing is compiled for a new data set."""
 
+import ast
+import inspect
 from collections import Counter
 from contextlib import contextmanager
 
@@ -10,6 +12,8 @@ from pytensor.link.basic import JITLinker
 from pytensor.link.c.basic import CLinker
 
 import soc_pymc as soc
+from soc_pymc.data import kernels as data_kernels
+from soc_pymc.families import kernels as families_kernels
 from soc_pymc.inference import row_kernels
 from soc_pymc.inference.row_polynomials import Surrogates
 from tests.examples import CASES, count_frame
@@ -61,6 +65,15 @@ def test_a_second_data_set_compiles_nothing(small_fit, compilations, items, bins
     sizes = fit.data["posterior"].sizes
     assert sizes["chain"] * sizes["draw"] == method.draws
     assert counts.total() == 0, counts
+
+
+@pytest.mark.parametrize("module", [data_kernels, families_kernels, row_kernels])
+def test_compiled_functions_have_names_of_their_own(module):
+    """Numba's cache takes two of one name for each other, if two processes compiled them."""
+    tree = ast.parse(inspect.getsource(module))
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
+    names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    assert len(names) == len(set(names)) > 1
 
 
 def test_compiled_polynomials_are_those_of_numpy():
