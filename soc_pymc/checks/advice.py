@@ -324,15 +324,14 @@ class Gains:
         return self._certain(mixed - self._of_all, 4)
 
     def zero(self) -> float:
-        """Gain from a share of theta that is 0, on top of one shift of both curves."""
+        """Gain from a share of theta that is 0, beyond one shift of both curves for all items."""
         y, size = self._outcomes
         zero = self.posterior.outcome.log_likelihood(y, size, np.zeros(len(y)))
         shifted = (
             base for spread in _SPREADS for base in self._densities(_RISES, spread)
         )
-        return self._certain(
-            max(self._mixed(np.stack([base, zero])) for base in shifted), 3
-        )
+        mixed = max(self._mixed(np.stack([base, zero])) for base in shifted)
+        return self._certain(mixed - self._of_all, 3)
 
     def _best(self, code: Ints) -> float:
         n = self.items.n

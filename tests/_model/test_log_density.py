@@ -140,8 +140,11 @@ def log_prior(values, kind, term, frame):
     position = KINDS[kind].position(frame["score"].to_numpy())
     total = 0.0
     for curve, spline in zip(KINDS[kind].curves, CURVES, strict=True):
-        # the mean of values is in units of their scatter, other curves in logarithms
-        scatter = np.sqrt(frame["score"].var(ddof=0) + (frame["noise_sd"] ** 2).mean())
+        # the mean of values is in units of their scatter, other curves in logarithms; items count
+        # by their information
+        noise = frame["noise_sd"] ** 2
+        typical = np.average(noise, weights=noise**-2.0)
+        scatter = np.sqrt(frame["score"].var(ddof=0) + typical)
         unit = scatter if curve == "mean" else 1.0
         per = position.std() if kind == "values" else 1.0
         line_mean, line_sd = np.transpose([spline.level, np.divide(spline.slope, per)])

@@ -117,10 +117,11 @@ def exact(fits, small_frame):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:draws support leave-one-out")
-def test_fits_are_compared_on_statistics(fits, small_items, exact):
+def test_fits_are_compared_on_statistics(fits, small_items, exact, monkeypatch):
     """ArviZ's table of all items, against plain weights item by item: cells of 150 bins blur a sum
-    by 3e-3 of itself, and differences by a few percent.
+    by 3e-3 of itself, and differences by a few percent. Draws made by hand cannot be refitted.
     """
+    monkeypatch.setattr(comparison, "refits_of", lambda fit, stats: None)
     statistics = soc.summarize(small_items, bins=150, **QUIET)
     table = soc.compare(fits, statistics, **QUIET)
     assert list(table.index) == ["good", "narrow"]

@@ -165,7 +165,6 @@ EXPECTED = {
     "check_fit1d": "vectors of scores are taken on purpose",
     "check_fit2d_predict1d": "vectors of scores are taken on purpose",
     "check_n_features_in_after_fitting": "it drops a column, and there is but one",
-    "check_positive_only_tag_during_fit": "many columns, or an error that names the log scale",
 }
 
 
