@@ -20,7 +20,7 @@ from ..families.mixtures import ZERO, Frame, WeightForms, stretching
 from ..families.priors import MixturePrior, Prior
 from ..families.rows import pooled
 from .laplace import Curvature, Laplace, Target, find_mode, floored
-from .mixture_cells import MixtureCells, cell_points
+from .mixture_cells import MixtureCells, cell_points, with_listings
 from .pilot import Pilot
 from .rows import cells_by_row
 from .splines import make_basis, spline_matrix
@@ -201,7 +201,11 @@ def _cells(
     places = rows.base.places(family.component_grid)
     cell, outcomes, items = cell_points(family, joint, variance[joint["row"]])
     row_of_cell = joint["row"][cell]
-    order = np.argsort(row_of_cell, kind="stable")
+    if family.outcome.truncated:
+        row_of_cell, outcomes, items = with_listings(row_of_cell, outcomes, items)
+        order = np.arange(len(items))
+    else:
+        order = np.argsort(row_of_cell, kind="stable")
     start = np.searchsorted(row_of_cell[order], np.arange(len(rows.items) + 1))
     density = np.empty((len(order), places.shape[1]), dtype=np.float32)
     atom = np.zeros(len(order) if zero else 0, dtype=np.float32)
@@ -211,6 +215,9 @@ def _cells(
         y, size = (values[order[part]] for values in outcomes)
         theta = family.component_parameters(places[[k]], variance[[k], None])
         log = family.log_marginal(y[:, None], size[:, None], *theta)
+        is_listing = items[order[part]] < 0.0
+        if is_listing.any():
+            log[is_listing] = family.log_listed(size[is_listing, None], *theta)
         top = log.max(axis=1)
         if zero:
             at_zero = family.outcome.log_likelihood(y, size, np.zeros(len(top)))

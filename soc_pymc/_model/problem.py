@@ -13,7 +13,7 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from .._lib.reprs import short
 from ..data.statistics import Statistics
-from ..families import FAMILIES, family_of_kind
+from ..families import FAMILIES
 from ..families.family import Family
 from ..families.priors import Prior
 from .coordinates import Coefficients, Coordinates, Parameters, Space, level_shares
@@ -62,12 +62,17 @@ def check_prior(prior: Prior, stats: Statistics) -> None:
     """Refuse a prior that is not for these statistics."""
     singles = ", ".join(f"soc.{name}(...)" for name in FAMILIES)
     A(Prior, f"{singles}, or a mixture of one of them")(prior, "prior")
-    family = family_of_kind(stats.kind)
+    family = stats.family
     if prior.family != family.name:
         instead = family.mixture if prior.mixture else family.prior
         raise FitError(
             f"prior=soc.{type(prior).__name__}(...) is not for these statistics of "
             f"{stats.kind} items: use soc.{instead.__name__}(...)"
+        )
+    if prior.zero and stats.truncated:
+        raise FitError(
+            "zero=True is not for items with truncated=True: of items whose theta is 0 none is in "
+            "the table"
         )
     if prior.reads_joint:  # one row tells whether any item informs more than the mean
         rows_of(stats, family, most_bins=1)[1].refuse_mean_only(f"soc.{short(prior)}")
@@ -75,7 +80,7 @@ def check_prior(prior: Prior, stats: Statistics) -> None:
 
 def build(stats: Statistics, prior: Prior, *, full: bool = False) -> Problem:
     """Build the problem; coefficients of many levels are integrated out unless `full`."""
-    family = family_of_kind(stats.kind)
+    family = stats.family
     pilot = find_pilot(stats, family, prior, full)
     if prior.gridded:
         return _mixture_problem(stats, family, prior, pilot)

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..data.statistics import STATISTICS, Statistics
-from ..families import family_of_kind
 from ..families.priors import Prior
 from ..families.rows import RowSums
 from .coordinates import Coefficients, PenalisedCoefficients
@@ -311,9 +310,7 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
     STATISTICS(stats, "stats")
     if prior is not None:
         check_prior(prior, stats)
-    return pymc_model(
-        build(stats, prior or family_of_kind(stats.kind).prior(), full=True)
-    )
+    return pymc_model(build(stats, prior or stats.family.prior(), full=True))
 
 
 def extended(problem: Problem, model: pm.Model) -> Problem:

@@ -139,6 +139,7 @@ class _Problem(NamedTuple):
     role: str
     column: str
     what: str  # description of the values, such as "negative"
+    needs: str  # the rule that they break
 
 
 def _problems_of(
@@ -146,14 +147,15 @@ def _problems_of(
 ) -> Iterator[_Problem]:
     """All possible problems of a row."""
     for role, column in roles.items():
-        rule = bounds_of(role)
+        rule = outcome.bounds.get(role, bounds_of(role))
         value = table[role]
         crossed = len(roles.joined) > 1
         conditions = (
             _bad_numbers(rule, value) if rule else _bad_labels(role, value, crossed)
         )
         for condition, what in conditions:
-            yield _Problem(condition, role, column, what)
+            needs = rule.needs if rule else needs_of(role)
+            yield _Problem(condition, role, column, what, needs)
     pair = outcome.validity
     y = outcome.observed
     x = outcome.size
@@ -161,7 +163,8 @@ def _problems_of(
         count, *_ = _finite(table[y])
         size, missing, infinite = _finite(table[x])
         conflict = pair.conflict(count, size) & ~(missing | infinite)
-        yield _Problem(conflict, y, roles[y], pair.conflict_words.format(size=roles[x]))
+        words = pair.conflict_words.format(size=roles[x])
+        yield _Problem(conflict, y, roles[y], words, pair.outcome.needs)
 
 
 def _finite(value: "ir.Column") -> tuple[Any, Any, Any]:
@@ -183,7 +186,7 @@ def _bad_numbers(rule: Bounds, value: "ir.Column") -> Iterator[tuple[Any, str]]:
         yield number < 0, "negative"
     if rule.least:
         small = (number >= 0) & (number < rule.least) & ~(missing | infinite)
-        yield small, f"0 or below {rule.least:g}"
+        yield small, "0" if rule.whole else f"0 or below {rule.least:g}"
     if rule.whole:
         exact = (number.abs() > LARGEST_COUNT).ifelse(0.0, number)
         yield exact != exact.floor(), "not whole"
@@ -211,9 +214,7 @@ def _describe(raw: "ir.Table", problem: _Problem, bad: int, n: int) -> str:
         shown = f" ({', '.join(texts)}{', ...' * (len(lowest) == _SHOWN)})"
     verb, rows = ("is", "this row") if bad == 1 else ("are", "these rows")
     counted = f"column {problem.column!r}: {bad:,} of {n:,} row{'s' * (n != 1)} {verb}"
-    return (
-        f"{counted} {problem.what}{shown}; {needs_of(problem.role)}: fix or drop {rows}"
-    )
+    return f"{counted} {problem.what}{shown}; {problem.needs}: fix or drop {rows}"
 
 
 def check_types(items: Items, table: "ir.Table") -> None:

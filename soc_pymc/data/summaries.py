@@ -369,8 +369,10 @@ def _attrs(
         "column": int(part["fold"].max(initial=-1)) + 1,
         "cluster": _FOLDS if folds is None else folds,
     }
+    mark = {"truncated": 1} if items.is_truncated else {}
     return {
         "kind": items.kind,
+        **mark,
         "roles": json.dumps(items.roles),
         "cells": items.outcome.grid,
         "folds_by": rule.by,
@@ -410,8 +412,9 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
     """Warn of rates that are far from scores throughout, as where the exposure was forgotten."""
     outcome = items.outcome
     bins = stats.cells("part")
-    if items.score is None or not outcome.sizes_add or bins["score_min"].min() <= 0:
-        return  # such scores are not rates
+    rates = outcome.sizes_add and not outcome.truncated
+    if items.score is None or not rates or bins["score_min"].min() <= 0:
+        return  # scores, or outcomes over sizes, are not rates
     fifth = (5 * middle_shares(bins["n"])).astype(int)
     sums = (SCORE_WEIGHT, "sum_t", "sum_N", "sum_y")
     n, t, size, events = (np.bincount(fifth, bins[name]) for name in sums)

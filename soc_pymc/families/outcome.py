@@ -170,6 +170,12 @@ class Outcome(ABC):
     no_information: float = 0.0  # size of an uninformative outcome
     # scores that are atoms however few items have them
     ends: tuple[float, ...] = ()
+    truncated: bool = False  # items with an outcome of 0 are absent
+
+    @property
+    def complete(self) -> "Outcome":
+        """The outcome with items of 0."""
+        return self
 
     # --- columns
 

@@ -135,7 +135,15 @@ def given_statistics(chosen: Chosen) -> Any:
         return None
     if len(chosen.items) > 1:
         raise StatisticsError("give one file of statistics, or files of items")
-    of_items = (*_OUTCOME_ROLES, "score", "no_score", "group", *_OTHERS, "by")
+    of_items = (
+        *_OUTCOME_ROLES,
+        "score",
+        "no_score",
+        "group",
+        *_OTHERS,
+        "by",
+        "truncated",
+    )
     if given := [name for name in of_items if getattr(chosen, name)]:
         raise StatisticsError(
             f"{_flags(given)}: statistics have no columns, leave these out or give the items"
@@ -171,7 +179,14 @@ def items_of(chosen: Chosen, fitted: Fit | None = None) -> Items:
     names |= groups_of(chosen) or groups
     names |= {role: getattr(chosen, role) for role in _OTHERS if getattr(chosen, role)}
     source = chosen.items[0] if len(chosen.items) == 1 else chosen.items
-    return ITEMS[kind.kind](source, **names.arguments)
+    arguments = names.arguments
+    if chosen.truncated:
+        if not kind.whole:
+            raise StatisticsError(
+                f"--truncated is not for {kind.words.items}: leave it out"
+            )
+        arguments["truncated"] = True
+    return ITEMS[kind.kind](source, **arguments)
 
 
 def groups_of(chosen: Chosen) -> dict[str, str]:

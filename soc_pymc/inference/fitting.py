@@ -12,7 +12,6 @@ from .._lib.errors import ConvergenceWarning, FitError, warn_user
 from .._lib.threads import one_blas_thread
 from .._model.problem import check_prior
 from ..data.statistics import Statistics
-from ..families import family_of_kind
 from ..families.priors import Prior
 from ..fits.fit import Fit, Method
 from .fit_tree import conventional
@@ -46,7 +45,7 @@ def fit_prior(
         )
     if not stats.n_items:
         raise FitError("the statistics hold no items: there is nothing to fit")
-    prior = family_of_kind(stats.kind).prior() if prior is None else prior
+    prior = stats.family.prior() if prior is None else prior
     method = VI() if method is None else method
     check_prior(prior, stats)
     _log.info(

@@ -4,6 +4,7 @@ They come from the prior table where that is close, and else from all draws.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -214,13 +215,23 @@ def cdf_interval(posterior: Posterior, columns: Columns) -> _Pair:
 def further_cdf_interval(
     posterior: Posterior, columns: Columns, outcome: Floats, size: Floats
 ) -> _Pair:
-    """`cdf_interval` of further outcomes with sizes, each (n,), given those in `columns`."""
+    """`cdf_interval` of further outcomes with sizes, each (n,), given those in `columns`.
+
+    Without these they are the items' own, who are in the table.
+    """
     family = posterior.family
+    is_further = posterior.outcome.observed in columns
+    if is_further:
+        family = family.complete
     ends = np.empty((2, len(outcome)))
     for items, theta in _thetas(posterior, columns):
         members = family.to_curves(theta.a, theta.b)
         members = widened(posterior.curves, members, columns, items)
         below, upto = family.cdf_interval(outcome[items], size[items], *members)
+        if posterior.reweights and not is_further and theta.weight is not None:
+            listed = posterior.listed_shares(size[items], members)
+            weight, _ = given_listed(theta.weight, (), listed)
+            theta = replace(theta, weight=weight)
         ends[:, items] = theta.average(below), theta.average(upto)
     return proper(*ends)
 
@@ -285,7 +296,11 @@ def _over_members(
             known = y[part], size[part], *members
             log_density = family.log_density(*known)
             interval = partial(family.cdf_interval, *known)
-            values = summarized(log_density, interval, _node_weights(theta), theta.ways)
+            weight, ways = _node_weights(theta), theta.ways
+            if posterior.reweights:
+                listed = posterior.listed_shares(size[part], members)
+                weight, ways = given_listed(weight, ways, listed)
+            values = summarized(log_density, interval, weight, ways)
             summaries[:, part] = np.where(theta.flagged, np.nan, values)
     by_draws = np.flatnonzero(np.isnan(summaries).any(axis=0))
     for chunk in _chunks(posterior, by_draws):
@@ -295,6 +310,16 @@ def _over_members(
         by_draw = partial(posterior.cdf_by_draw, items)
         summaries[:, chunk] = summarized(log_density, by_draw, equal, ())
     return summaries
+
+
+def given_listed(
+    weight: Floats, ways: Sequence[Floats], listed: Floats
+) -> tuple[Floats, Sequence[Floats]]:
+    """Weights of members and ways in which they vary, given that items are in their table."""
+    total = (weight * listed).sum(axis=0)
+    given = weight * listed / total
+    moved = ((way * listed, (way * listed).sum(axis=0)) for way in ways)
+    return given, [(way - given * change) / total for way, change in moved]
 
 
 def _chunks(posterior: Posterior, items: Ints) -> Iterator[Ints]:

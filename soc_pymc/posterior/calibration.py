@@ -23,7 +23,7 @@ from .._lib.threads import one_blas_thread
 from ..data.items import label_of
 from ..data.roles import CROSS, MARK
 from ..data.statistics import STATISTICS, Statistics
-from ..families import family_of, family_of_kind
+from ..families import family_of
 from ..families.priors import Prior
 from ..families.scales import LINEAR, LOG, LOGIT, SCALES
 from ..fits.curves import Curves
@@ -330,7 +330,7 @@ def prior_predictive(
     from .._model.problem import build, check_prior, prior_draws
     from ..inference.fit_tree import conventional, tree_of_draws
 
-    prior = family_of_kind(stats.kind).prior() if prior is None else prior
+    prior = stats.family.prior() if prior is None else prior
     check_prior(prior, stats)
     what = f"{draws:,} draws of {items:,} items in {stats.bins:,} bins"
     size = 8.0 * 4.0 * draws * max(items, stats.bins)
