@@ -27,7 +27,7 @@ from .checks.pit import (
 )
 from .data.engines import scan
 from .data.items import Items, check_outcomes
-from .data.roles import Roles, is_group
+from .data.roles import NO_SCORE, Roles, is_group
 from .data.sources import batches
 from .data.statistics import MOST_Z, Statistics, variation
 from .data.summaries import summarize
@@ -138,7 +138,8 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
         )
     names = outcome.observed, outcome.size
     kept = [r for r in items.roles if r in ("score", "cluster", *names) or is_group(r)]
-    roles = Roles(zip(kept, kept, strict=True)).arguments
+    columns = [NO_SCORE if items.roles[role] == NO_SCORE else role for role in kept]
+    roles = Roles(zip(kept, columns, strict=True)).arguments
     parts = (
         frame.assign(**dict(zip(names, part, strict=True)))
         for part in (remaining, thinned)

@@ -26,6 +26,7 @@ from .scales import EXACT_COUNTS
 from .special_functions import beta_binomial_cdf, beta_tail
 
 _STEP = 1e-3  # of differences of both curves, for information
+_ALIKE = 1e-3  # of variance that is left of whether an outcome is 1, given the outcome
 _LOWEST_LEVEL = (
     60.0  # of the location below that of all items, as where every count is 1
 )
@@ -284,9 +285,9 @@ class TruncatedRows(RowSums):
 
     def information(self, location: Floats, dispersion: Floats) -> Pair:
         """Lower bounds of the Fisher information of both curves, by row."""
-        # of a function h of the outcome, (d E(h))^2 / Var(h) (Godambe 1985): of the outcome itself,
-        # and of whether it is 1; the latter is close where hardly any is more. Elsewhere the loss
-        # by absent items, p0 (d log p0)^2 / (1 - p0)^2, is taken off
+        # of functions h of the outcome, d E(h)' Var(h)^-1 d E(h) (Godambe 1985): of the outcome,
+        # and for the dispersion also of whether it is 1. Where few items are absent that of all
+        # items, less what these tell, p0 (d log p0)^2 / (1 - p0)^2, may be closer
         middle = self.listed(location, dispersion)
         number = len(location)
         ahead, behind = (self.listed(location + x, dispersion) for x in (_STEP, -_STEP))
@@ -297,15 +298,20 @@ class TruncatedRows(RowSums):
 
         with np.errstate(all="ignore"):
             of_mean = slope(ahead.mean, behind.mean) ** 2 / middle.variance
+            by_mean = slope(up.mean, down.mean) / middle.variance
+            shared = middle.single * (1.0 - middle.mean)
             noise = middle.single * (1.0 - middle.single)
-            of_single = slope(up.single, down.single) ** 2 / noise
+            further = noise - shared**2 / middle.variance
+            by_single = slope(up.single, down.single) - shared * by_mean
+            of_both = by_mean**2 * middle.variance
+            of_both += np.where(further > _ALIKE * noise, by_single**2 / further, 0.0)
             loss = slope(up.log_none, down.log_none) / np.expm1(-middle.log_none)
             lost = np.exp(-middle.log_none) * loss**2
         of_location = middle.total(np.nan_to_num(of_mean), number)
-        of_dispersion = middle.total(np.nan_to_num(of_single), number)
+        of_dispersion = middle.total(np.nan_to_num(of_both), number)
         complete = super().information(location, dispersion)[1]  # type: ignore[safe-super]
-        further = complete - middle.total(np.nan_to_num(lost), number)
-        return of_location, np.maximum(of_dispersion, further)
+        complete = complete - middle.total(np.nan_to_num(lost), number)
+        return of_location, np.maximum(of_dispersion, complete)
 
     def level(self) -> tuple[float, float]:
         """Location at which items with 1 or more have the observed total, and the prior's level."""
