@@ -202,6 +202,9 @@ class Listed(NamedTuple):
 class TruncatedRows(RowSums):
     """Rows of items with 1 or more; mixed into rows of an outcome with 0."""
 
+    # where events are few, hardly more than E(theta^2) / E(theta) is known
+    coupled = True
+
     @staticmethod
     @abstractmethod
     def log_nothing(
@@ -285,33 +288,45 @@ class TruncatedRows(RowSums):
 
     def information(self, location: Floats, dispersion: Floats) -> Pair:
         """Lower bounds of the Fisher information of both curves, by row."""
-        # of functions h of the outcome, d E(h)' Var(h)^-1 d E(h) (Godambe 1985): of the outcome,
-        # and for the dispersion also of whether it is 1. Where few items are absent that of all
-        # items, less what these tell, p0 (d log p0)^2 / (1 - p0)^2, may be closer
+        return self.joint_information(location, dispersion)[:2]
+
+    def joint_information(
+        self, location: Floats, dispersion: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        """Lower bounds of the Fisher information of both curves, and what they share, by row."""
+        # d E(h)' Var(h)^-1 d E(h) of two functions h of the outcome (Godambe 1985), itself and
+        # whether it is 1. Where few items are absent, the information of all items, less what
+        # these tell of the dispersion, p0 (d log p0)^2 / (1 - p0)^2, may be larger
         middle = self.listed(location, dispersion)
         number = len(location)
         ahead, behind = (self.listed(location + x, dispersion) for x in (_STEP, -_STEP))
         up, down = (self.listed(location, dispersion + x) for x in (_STEP, -_STEP))
-
-        def slope(upper: Floats, lower: Floats) -> Floats:
-            return (upper - lower) / (2.0 * _STEP)
-
+        pairs = (ahead, behind), (up, down)
         with np.errstate(all="ignore"):
-            of_mean = slope(ahead.mean, behind.mean) ** 2 / middle.variance
-            by_mean = slope(up.mean, down.mean) / middle.variance
-            shared = middle.single * (1.0 - middle.mean)
+            by_mean, by_single = (
+                np.array([getattr(x, name) - getattr(y, name) for x, y in pairs])
+                / (2.0 * _STEP)
+                for name in ("mean", "single")
+            )
+            shared = middle.single * (1.0 - middle.mean) / middle.variance
             noise = middle.single * (1.0 - middle.single)
-            further = noise - shared**2 / middle.variance
-            by_single = slope(up.single, down.single) - shared * by_mean
-            of_both = by_mean**2 * middle.variance
-            of_both += np.where(further > _ALIKE * noise, by_single**2 / further, 0.0)
-            loss = slope(up.log_none, down.log_none) / np.expm1(-middle.log_none)
+            further = noise - shared**2 * middle.variance
+            by_single = by_single - shared * by_mean
+            by_single = np.where(further > _ALIKE * noise, by_single, 0.0)
+            first, second, between = (
+                by_mean[j] * by_mean[k] / middle.variance
+                + by_single[j] * by_single[k] / np.maximum(further, _ALIKE * noise)
+                for j, k in ((0, 0), (1, 1), (0, 1))
+            )
+            loss = (up.log_none - down.log_none) / (2.0 * _STEP)
+            loss = loss / np.expm1(-middle.log_none)
             lost = np.exp(-middle.log_none) * loss**2
-        of_location = middle.total(np.nan_to_num(of_mean), number)
-        of_dispersion = middle.total(np.nan_to_num(of_both), number)
+        bounds = [
+            middle.total(np.nan_to_num(x), number) for x in (first, second, between)
+        ]
         complete = super().information(location, dispersion)[1]  # type: ignore[safe-super]
         complete = complete - middle.total(np.nan_to_num(lost), number)
-        return of_location, np.maximum(of_dispersion, complete)
+        return bounds[0], np.maximum(bounds[1], complete), bounds[2]
 
     def level(self) -> tuple[float, float]:
         """Location at which items with 1 or more have the observed total, and the prior's level."""

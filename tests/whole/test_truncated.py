@@ -54,7 +54,8 @@ def test_intervals_cover_and_curves_are_those_of_all_items(kind, exposure, score
     """90% intervals within 4 standard errors and 0.01 for the error of the curves; and both curves
     at quartiles of the scores within the sum of the half-widths of their 99% bands.
     """
-    every = made(kind, exposure, seed=41, n=7000, scored=scored)
+    # with few items listed, all miss together where the curves are off
+    every = made(kind, exposure, seed=41, n=7000 if exposure > 0.5 else 70_000, scored=scored)
     frame = listed(every)
     items = items_of(frame, kind, scored, truncated=True)
     fit = soc.fit(soc.summarize(items))
@@ -74,7 +75,7 @@ def test_intervals_cover_and_curves_are_those_of_all_items(kind, exposure, score
 def test_check_compare_and_evaluate_follow():
     """Nothing fails on a right fit; replicates have no 0; a scoreless prior loses to the curve.
 
-    The seed is fixed. A p-value of all items below 0.001 would be chance in one seed of 1,000.
+    The seed is fixed: chance lets one check in a hundred fail.
     """
     frame = listed(made("counts", 0.7, seed=8, n=5000))
     items = items_of(frame, truncated=True)
@@ -82,8 +83,8 @@ def test_check_compare_and_evaluate_follow():
     fit = soc.fit(statistics)
     for data in (items, statistics):
         result = soc.check(fit, data, subset=1000)
-        assert result.advice == ("Nothing speaks against the model on these items.",)
-        assert result.table.set_index("what")["p"].groupby(level=0).min().drop("PIT").min() > 0.001
+        assert "fail" not in set(result.table["verdict"])
+        assert not result.remedies or result.remedies[0].check in ("chance", "nothing")
     assert "counts of 1" in set(soc.check(fit, items, subset=50).table["what"])
     flat = soc.fit(statistics, soc.Gamma(mean=soc.Constant()))
     table = soc.compare({"curve": fit, "flat": flat}, statistics)
