@@ -43,7 +43,9 @@ class _Roles:
     def __post_init__(self) -> None:
         if isinstance(self.group, list):
             object.__setattr__(self, "group", tuple(self.group))
-        switch(self.is_truncated, "truncated", ItemsError)
+        if self.is_truncated is not False:
+            mark = switch(self.is_truncated, "truncated", ItemsError)
+            object.__setattr__(self, "truncated", mark)
         roles = self.roles
         outcome = self.outcome
         role_of = dict[str, str]()
