@@ -16,7 +16,7 @@ from .._lib.reprs import code_of
 from .._model.pilot import find_pilot
 from .._model.rows import sizes_vary
 from ..data.statistics import Statistics, refuse_weights
-from ..families import family_of
+from ..families import family_of, family_of_kind
 from ..families.priors import Constant, Prior, Spline
 from ..families.rows import MEAN_ONLY
 from ..families.scales import LINEAR
@@ -93,11 +93,10 @@ class Selection:
 
     def _start(self) -> Fit:
         """Fit the simplest prior, of which all later ones have more."""
-        plain = self._fit_prior(None)
-        if not (self._stats.groups and plain.prior.groups):
-            return plain
-        pooled = replace(plain.prior, groups=False)
-        return self._fit_prior(pooled)
+        prior = family_of_kind(self._stats.kind).prior()
+        if self._stats.groups:
+            prior = replace(prior, groups=False)
+        return self._fit_prior(prior)
 
     def run(self) -> None:
         """Take the most promising step from the best prior so far, until none may gain a nat."""

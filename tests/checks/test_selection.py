@@ -146,9 +146,8 @@ def test_a_prior_is_kept_if_it_gains_a_nat_and_can_be_trusted(elpd, doubtful, ch
         loos[code_of(prior)] = (None if total is None else loo, "")
     monkeypatch.setattr(selection, "left_out", lambda code, *_, **__: loos[code])
     monkeypatch.setattr(selection, "_KINDS", [])
-    fits = {None: SimpleNamespace(prior=soc.Gamma())}
-    fits |= {prior: SimpleNamespace(prior=prior) for prior in priors.values()}
-    search = selection.Selection(SimpleNamespace(groups=()), fits.get, str)
+    fits = {prior: SimpleNamespace(prior=prior) for prior in priors.values()}
+    search = selection.Selection(SimpleNamespace(kind="poisson", groups=()), fits.get, str)
     search.run()
     for prior in [*priors.values()][1:]:
         search._judge(fits[prior])
