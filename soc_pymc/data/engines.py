@@ -124,7 +124,7 @@ def scan(items: Items, progress: bool = True) -> tuple[int, Any]:
             )
         (sums,) = table.aggregate(n=table.count(), **totals).to_pyarrow().to_pylist()
         if not (n := sums["n"]):
-            raise ItemsError(_no_rows(items))
+            raise ItemsError(no_rows(items))
         bad = [(p, int(sums[f"{k}"])) for k, p in enumerate(problems) if sums[f"{k}"]]
         if bad:
             raise ItemsError("\n".join(_describe(table, p, rows, n) for p, rows in bad))
@@ -226,7 +226,7 @@ def check_types(items: Items, table: "ir.Table") -> None:
     ]
     if wrong:
         rows = table.num_rows if hasattr(table, "num_rows") else count_of(table)
-        raise ItemsError("\n".join(wrong) if rows else _no_rows(items))
+        raise ItemsError("\n".join(wrong) if rows else no_rows(items))
 
 
 def check_total(items: Items, total: float) -> None:
@@ -266,7 +266,8 @@ def check_ids(items: Items, progress: bool = True) -> None:
         )
 
 
-def _no_rows(items: Items) -> str:
+def no_rows(items: Items) -> str:
+    """Say that a table of items is empty."""
     file = f"{items.source}: " if kind_of(items.source) == "files" else ""
     return f"{file}the table of items has no rows"
 

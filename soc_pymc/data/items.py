@@ -48,10 +48,6 @@ class _Roles:
         role_of = dict[str, str]()
         y = outcome.observed
         size = outcome.size
-        if list(roles.values()) == [NO_SCORE]:
-            raise ItemsError(
-                f"items need columns: score=, or without a score {y}= and {size}="
-            )
         if y in roles and size not in roles:
             raise ItemsError(
                 f"{y}= needs {size}=, the column of the {outcome.words.sizes}: name both, or for "

@@ -41,6 +41,8 @@ from .roles import CROSS, FOLDS, MARK, columns_of
 from .sources import batches, count_of, kind_of, opened, readable
 
 _BLOCK = 1_000_000  # items of a block
+# where items are only counted, so that their arrays stay near the processor
+_SHORT_BLOCK = 250_000
 _ROWS = 1 << 10  # initial rows of a table
 # columns before the real sums: the key, the number of items, the outcome as a whole
 HEAD = 3
@@ -84,7 +86,7 @@ class Local:
             return sums
 
         roles = (outcome.size, *(outcome.observed,) * outcome.whole)
-        return self._piled(("cell",), names, roles, count)
+        return self._piled(("cell",), names, roles, count, _SHORT_BLOCK)
 
     def weights(
         self, grid: ScoreGrid, weight: str | None, size_limit: float | None
@@ -112,7 +114,7 @@ class Local:
             ends = np.full((2, len(cell)), [[score.min()], [score.max()]])
             return dict(zip(CELL_SUMS, (cell, n, amount, *ends), strict=True))
 
-        cells = self._piled(CELL_SUMS[:1], CELL_SUMS[1:], roles, count)
+        cells = self._piled(CELL_SUMS[:1], CELL_SUMS[1:], roles, count, _BLOCK)
         check_total(self.items, float(cells["amount"].sum(dtype=float)))
         self._n = int(cells["n"].sum())
         return cells
@@ -139,7 +141,9 @@ class Local:
         n = 0
         total = 0.0
         roles = self.items.roles
-        for amount, number, items in self._mapped("summarizing items", roles, prepare):
+        for amount, number, items in self._mapped(
+            "summarizing items", roles, prepare, _BLOCK
+        ):
             n = n + len(number)
             total = total + amount
             check_total(self.items, total)
@@ -161,7 +165,7 @@ class Local:
             score, n = np.unique(scores, return_counts=True)
             return {"score": score, "n": n}
 
-        counts = self._piled(("score",), ("n",), ("score",), count)
+        counts = self._piled(("score",), ("n",), ("score",), count, _BLOCK)
         chosen = (counts["n"] >= least) | np.isin(counts["score"], ends)
         return {name: values[chosen] for name, values in counts.items()}
 
@@ -177,9 +181,11 @@ class Local:
         names: Sequence[str],
         roles: Sequence[str],
         count: Callable[[Columns], Columns],
+        size: int,
     ) -> Columns:
         """Sums of a pass over some columns, by key."""
-        sums = added_parts(self._mapped("choosing bins", roles, count), keys, names)
+        parts = self._mapped("choosing bins", roles, count, size)
+        sums = added_parts(parts, keys, names)
         if not sums:
             self._refuse()
         return sums
@@ -199,8 +205,9 @@ class Local:
         title: str,
         roles: Iterable[str],
         work: Callable[[Columns], Result],
+        size: int,
     ) -> Iterator[Result]:
-        """Results of work on blocks of about a million items, in order, made in threads."""
+        """Results of work on blocks of some items, in order, made in threads."""
         chosen = self.items.roles.only(*roles)
 
         def run(block: Any) -> tuple[int, Result]:
@@ -209,7 +216,7 @@ class Local:
                 {role: self._numbers(role, values) for role, values in columns.items()}
             )
 
-        blocks = batches(self.table, chosen.columns, _BLOCK, self.items.source)
+        blocks = batches(self.table, chosen.columns, size, self.items.source)
         with phase(title, unit="items", enabled=self._progress) as running:
             try:
                 for rows, result in ordered_map(run, blocks):

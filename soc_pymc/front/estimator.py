@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .._fit import fit
 from .._lib.arguments import PROBABILITY, per_item, shown
 from .._lib.arrays import Columns, Floats
-from .._lib.errors import FitError, ItemsError
+from .._lib.errors import FitError, ItemsError, ItemsWarning, warn_user
 from ..data.engines import scan
 from ..data.items import ITEMS, Items
 from ..data.roles import Roles
@@ -55,7 +55,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         counts, unless `fit` gets noise sds or trials, or `y` are labels.
     pos_label : object
         The label of a success, of the two that `y` has, such as ``"yes"``. None takes labels that
-        are true or false; 0 and 1 are labels with ``prior=soc.Beta()`` or ``pos_label=1``.
+        are true or false, and 0 and 1 if scores are probabilities and no sizes are given, with a
+        warning; ``pos_label=1`` or ``prior=soc.Beta()`` say so, ``exposure=1`` says counts.
     bins : int or None
         Number of bins, as in `soc.summarize`.
     on_leakage : {"raise", "warn", "ignore"}
@@ -166,6 +167,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             for name, x in sizes.items()
         }
         labelled = self.pos_label is not None or np.asarray(y).dtype == bool
+        unsized = all(value is None for value in known.values())
+        if unsized and not labelled and self.prior in (None, "auto"):
+            labelled = _are_labels(observed, scores)
         outcome = _outcome_for(self.prior, known, labelled)
         size = self._size(outcome, sizes[outcome.size], scores)
         columns = {"score": scores, outcome.observed: observed, outcome.size: size}
@@ -476,6 +480,21 @@ def _successes(y: ArrayLike, pos_label: object) -> Floats:
         text = f"y has the labels {shown(others.tolist())} besides pos_label={shown(pos_label)}"
         raise ItemsError(f"{text}: give two labels, none missing")
     return np.asarray(labels == pos_label, dtype=np.float64)
+
+
+def _are_labels(observed: Floats, scores: Floats) -> bool:
+    """Return True, with a warning, for outcomes of 0 and 1 with probabilities for scores."""
+    if (
+        not np.isin(observed, (0, 1)).all()
+        or not 0 <= scores.min() <= scores.max() <= 1
+    ):
+        return False
+    warn_user(
+        "y is 0 or 1 throughout and X has probabilities, so y are labels, not counts: "
+        "pos_label=1 says so without this warning, and fit(..., exposure=1) fits counts",
+        ItemsWarning,
+    )
+    return True
 
 
 def _as_items(

@@ -14,7 +14,7 @@ from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import is_shown, parts, phase
 from .._lib.threads import ordered_map
-from ..data.engines import check_types, scan
+from ..data.engines import check_types, no_rows, scan
 from ..data.items import Items, check_outcomes
 from ..data.roles import MARK, Roles, columns_of
 from ..data.sources import arrow_table
@@ -200,9 +200,10 @@ def refuse_invalid(columns: Columns, items: Items) -> None:
     y, size = own_outcomes(outcome, {"score": columns["score"]})
     y = columns.get(outcome.observed, y)
     size = columns.get(outcome.size, size)
+    if not len(y):
+        raise ItemsError(no_rows(items))
     if not (
-        len(y)
-        and outcome.validity.are_valid(columns["score"], y, size)
+        outcome.validity.are_valid(columns["score"], y, size)
         and not any(
             label is None or (crossings and label.count(MARK) != crossings)
             for label in columns.get("group", ())

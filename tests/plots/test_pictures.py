@@ -212,7 +212,7 @@ def test_a_calibrated_estimator_stays_within_the_band():
     ("y", "p", "text"),
     [
         ([0, 2], [0.2, 0.3], "neither 0 nor 1"),
-        ([0, 1], [-0.1, 0.3], "1 of 2 probabilities p"),
+        ([0, 1, 1, 0], [-0.1, 0.3, 0.4, 0.5], "1 of 4 probabilities p"),
         ([0, 1], [0.0, 1.0], "exactly 0 or 1"),
         ([0, 1, 1], [0.2, 0.3], "one length"),
         (["a", "b"], [0.2, 0.3], "pos_label"),
