@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.random import Generator
 from numpy.typing import ArrayLike
+from scipy import special
 
 from .._lib.arrays import Floats, Ints, equal_parts
 from .._lib.reprs import code_of
@@ -44,6 +45,7 @@ _MOST_EXAMINED = 20_000  # most rows examined, a random subset
 _SHIFT_SIZES = 0.02 * 1.5 ** np.arange(
     14
 )  # sizes of shifts, in sds of theta and of the second curve
+_SHIFTS = np.outer(_SHIFT_SIZES, [1.0, -1.0]).ravel()
 # draws of a fit on a grid, where average curves do not give the density
 _GRID_DRAWS = 8
 # places of components, in sds of theta
@@ -299,10 +301,9 @@ class Gains:
     @cached_property
     def _shifted(self) -> list[Floats]:
         """Log densities at shifts of one curve over those without: the least ones come first."""
-        shifts = np.outer(_SHIFT_SIZES, [1.0, -1.0]).ravel()
         base = self._densities([0.0])
-        spread = np.concatenate([self._densities([0.0], shift) for shift in shifts])
-        return [self._densities(shifts) - base, spread - base]
+        spread = np.concatenate([self._densities([0.0], shift) for shift in _SHIFTS])
+        return [self._densities(_SHIFTS) - base, spread - base]
 
     @cached_property
     def _of_all(self) -> float:
@@ -312,6 +313,36 @@ class Gains:
         """Gain from shifts for each level of a grouping, beyond those that all items share."""
         freedom = 2 * (len(np.unique(code)) - 1)
         return self._certain(self._best(code) - self._of_all, freedom)
+
+    def effects(self, code: Ints) -> float:
+        """Gain of items left out from normal effects of the levels of a grouping, at most.
+
+        It is twice the log evidence of effects with the best sds: a small effect gains that much,
+        a large one hardly more than the evidence.
+        """
+        shifts = np.append(_SHIFTS, 0.0)
+        order = np.argsort(shifts)
+        shifts = shifts[order]
+        log_prior = (
+            np.log(np.gradient(shifts)) - 0.5 * (shifts / _SHIFT_SIZES[:, None]) ** 2
+        )
+        log_prior -= special.logsumexp(log_prior, axis=1, keepdims=True)
+        evidence = 0.0
+        for by_level in self._by_level(code):
+            log_density = np.vstack([by_level, np.zeros(by_level.shape[1])])[order]
+            log_evidence = special.logsumexp(
+                log_prior[:, :, None] + log_density, axis=1
+            )
+            evidence += max(0.0, log_evidence.sum(axis=1).max())
+        return self._scale * 2.0 * evidence
+
+    def _by_level(self, code: Ints) -> list[Floats]:
+        """Sums (shifts, levels) of the log densities at shifts of either curve."""
+        n = self.items.n
+        return [
+            np.stack([np.bincount(code, n * gain) for gain in shifted])
+            for shifted in self._shifted
+        ]
 
     def overall(self) -> float:
         """Gain from one shift of both curves for all items."""
@@ -337,8 +368,7 @@ class Gains:
         n = self.items.n
         total = 0.0
         items = np.maximum(np.bincount(code, n), 1)
-        for shifted in self._shifted:
-            by_level = np.stack([np.bincount(code, n * gain) for gain in shifted])
+        for shifted, by_level in zip(self._shifted, self._by_level(code), strict=True):
             slope = (shifted[0] - shifted[1]) / (2 * _SHIFT_SIZES[0])
             bend = -float(n @ (shifted[0] + shifted[1])) / _SHIFT_SIZES[0] ** 2
             # under a wrong shape scores vary by more than their curvature says

@@ -40,10 +40,6 @@ def fit_prior(
         import pymc as pm  # which takes a second to load
 
         A(pm.Model, "soc.model(stats, prior), to which you added terms")(model, "model")
-    if not isinstance(stats, Statistics):
-        raise FitError(
-            f"soc.fit takes statistics, not {type(stats).__name__}: call soc.summarize(items) first"
-        )
     if not stats.n_items:
         raise FitError("the statistics hold no items: there is nothing to fit")
     prior = prior_for(prior, stats)
