@@ -37,6 +37,7 @@ class _Roles:
     fold: str | None = None
     cluster: str | None = None
     date: str | None = None
+    weight: str | None = None
 
     kind: ClassVar[str]
 
@@ -76,7 +77,8 @@ class _Roles:
         columns = {role: getattr(self, role) for role in self.outcome.bounds}
         columns |= Roles.of_groups(self.group)
         columns |= {
-            role: getattr(self, role) for role in ("id", "fold", "cluster", "date")
+            role: getattr(self, role)
+            for role in ("id", "fold", "cluster", "date", "weight")
         }
         columns["score"] = NO_SCORE if self.score is None else self.score
         return Roles({role: name for role, name in columns.items() if name is not None})
@@ -135,6 +137,8 @@ class PoissonItems(_Roles):
     date : str or None
         Column of dates, times or text YYYY-MM-DD, for separate statistics of every day: the
         calendar day as stored, without conversion of time zones.
+    weight : str or None
+        Column of whole numbers >= 1: how many items, equal in every column, a row stands for.
 
     Raises
     ------
@@ -181,6 +185,8 @@ class NormalItems(_Roles):
         As for `PoissonItems`.
     date : str or None
         As for `PoissonItems`.
+    weight : str or None
+        As for `PoissonItems`.
 
     Raises
     ------
@@ -225,6 +231,8 @@ class BinomialItems(_Roles):
     cluster : str or None
         As for `PoissonItems`.
     date : str or None
+        As for `PoissonItems`.
+    weight : str or None
         As for `PoissonItems`.
 
     Raises

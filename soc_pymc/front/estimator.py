@@ -1,6 +1,7 @@
 """A scikit-learn estimator: `soc.summarize`, `soc.fit` and `soc.item_posteriors` as methods."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -90,7 +91,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     """
 
     # passed on by routing, if they are given
-    __metadata_request__fit: ClassVar[dict[str, Any]] = _REQUESTS | {"cluster": True}
+    __metadata_request__fit: ClassVar[dict[str, Any]] = _REQUESTS | {
+        "cluster": True, "sample_weight": True
+    }  # fmt: skip
     __metadata_request__predict: ClassVar[dict[str, Any]] = _REQUESTS | {"y": True}
     __metadata_request__score: ClassVar[dict[str, Any]] = _REQUESTS | {
         "sample_weight": True
@@ -127,6 +130,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     def fit(
         self, X: ArrayLike, y: ArrayLike, exposure: Column = None, noise_sd: Column = None,
         trials: Column = None, group: Column = None, *, cluster: Column = None,
+        sample_weight: Column = None,
     ) -> Self:  # fmt: skip
         """Fit the curves E and Var(theta | t).
 
@@ -148,6 +152,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         cluster : array_like, shape (n,), or None
             Labels of clusters of items that depend on each other beyond their scores: intervals
             then allow for it.
+        sample_weight : array_like, shape (n,), or None
+            Whole numbers >= 0: how many equal items each row stands for. Other weights are refused.
 
         Returns
         -------
@@ -176,9 +182,20 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         labels = _groups_of(group, scores)
         if cluster is not None:
             (labels["cluster"],) = _label_columns("cluster", np.ravel(cluster), scores)
+        kept = np.ones(len(scores), dtype=bool)
+        if sample_weight is not None:
+            weight = _per_item("sample_weight", np.asarray(sample_weight), scores)
+            kept = weight != 0
+            if not kept.any():
+                raise ItemsError(
+                    "sample_weight is zero for all rows: give some of them more"
+                )
+            labels["weight"] = weight
+        items = _as_items(outcome, columns, labels)
+        items = replace(items, source=items.source.filter(kept))
         reads = isinstance(self.prior, Prior) and self.prior.reads_joint
         self.statistics_: Statistics = summarize(
-            _as_items(outcome, columns, labels),
+            items,
             bins=self.bins, joint="auto" if self.prior == "auto" else reads,
             on_leakage=self.on_leakage, progress=self.progress,
         )  # fmt: skip

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from .._lib.arguments import PROBABILITY, A, OrNone, Whole, numbers_of, shown
+from .._lib.arguments import PROBABILITY, A, OrNone, Whole, numbers_of, per_item, shown
 from .._lib.arrays import Bools, Floats
 from .._lib.errors import ItemsError
 from .._lib.reprs import counted
@@ -333,6 +333,7 @@ def plot_calibration(
     prior: Beta | None = None,
     name: str | None = None,
     ax: Axes | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> CalibrationDisplay:
     """Draw the calibration curve of predicted probabilities with a band, from labels alone.
 
@@ -358,6 +359,8 @@ def plot_calibration(
         Name of the curve in the legend.
     ax : Axes or None
         Axes to draw in, where each further curve has another colour; None makes a figure.
+    sample_weight : array_like, shape (n,), or None
+        Whole numbers >= 0: how many equal items each label stands for. Other weights are refused.
 
     Returns
     -------
@@ -389,6 +392,13 @@ def plot_calibration(
         shapes = f"not {labels.shape} and {predicted.shape}"
         raise ItemsError(f"y and p must be vectors of one length, {shapes}")
     labels = _is_positive(labels, pos_label)
+    weight = per_item(
+        1 if sample_weight is None else sample_weight,
+        "sample_weight",
+        len(labels),
+        ItemsError,
+    )
+    labels, predicted, weight = (x[weight != 0] for x in (labels, predicted, weight))
     outcome = OUTCOMES[BinomialItems.kind]
     foreign = outcome.are_foreign(predicted, predicted, np.ones(predicted.size))
     valid = (predicted >= 0) & (predicted <= 1)
@@ -403,12 +413,22 @@ def plot_calibration(
         raise ItemsError(
             "all probabilities p are exactly 0 or 1: there is no curve to draw"
         )
-    table = pd.DataFrame({"p": predicted, "y": labels.astype(float), "n": 1})[proper]
-    items = BinomialItems(table, score="p", successes="y", trials="n")
+    columns = {
+        "p": predicted,
+        "y": labels.astype(float),
+        "n": 1,
+        "sample_weight": weight,
+    }
+    table = pd.DataFrame(columns)[proper]
+    repeats = None if sample_weight is None else "sample_weight"
+    items = BinomialItems(table, score="p", successes="y", trials="n", weight=repeats)
     fit = fit_prior(summarize(items, on_leakage="ignore"), prior)
     # beyond 98% of the scores, what is smooth in the logit runs upright along the linear axis
     axis = fit.axis("mean")
-    low, high = axis(np.quantile(table["p"], _ENDS))
+    labels, predicted, proper = (
+        np.repeat(x, weight.astype(np.int64)) for x in (labels, predicted, proper)
+    )
+    low, high = axis(np.quantile(predicted[proper], _ENDS))
     scores = np.asarray(axis.inverse(np.linspace(low, high, _POINTS)))
     curve = calibration_curves(fit, scores)[["mean"]]
     lower, mean, upper = bands(curve, prob, simultaneous=True)["mean"].to_numpy()

@@ -183,6 +183,9 @@ EXPECTED = {
     "check_fit1d": "vectors of scores are taken on purpose",
     "check_fit2d_predict1d": "vectors of scores are taken on purpose",
     "check_n_features_in_after_fitting": "it drops a column, and there is but one",
+    "check_sample_weight_equivalence_on_dense_data": "its scores have 30 columns",
+    "check_sample_weights_not_overwritten": "its scores have two columns",
+    "check_sample_weights_shape": "its scores have two columns",
 }
 
 
