@@ -37,6 +37,7 @@ class _Roles:
     fold: str | None = None
     cluster: str | None = None
     date: str | None = None
+    weight: str | None = None
 
     kind: ClassVar[str]
 
@@ -51,10 +52,6 @@ class _Roles:
         role_of = dict[str, str]()
         y = outcome.observed
         size = outcome.size
-        if list(roles.values()) == [NO_SCORE]:
-            raise ItemsError(
-                f"items need columns: score=, or without a score {y}= and {size}="
-            )
         if y in roles and size not in roles:
             raise ItemsError(
                 f"{y}= needs {size}=, the column of the {outcome.words.sizes}: name both, or for "
@@ -83,7 +80,8 @@ class _Roles:
         columns = {role: getattr(self, role) for role in self.outcome.bounds}
         columns |= Roles.of_groups(self.group)
         columns |= {
-            role: getattr(self, role) for role in ("id", "fold", "cluster", "date")
+            role: getattr(self, role)
+            for role in ("id", "fold", "cluster", "date", "weight")
         }
         columns["score"] = NO_SCORE if self.score is None else self.score
         return Roles({role: name for role, name in columns.items() if name is not None})
@@ -151,6 +149,8 @@ class PoissonItems(_Roles):
     truncated : bool
         Whether items with a count of 0 are absent, as in tables that list what happened. Counts are
         then taken as conditional on being 1 or more, and theta is that of all items.
+    weight : str or None
+        Column of whole numbers >= 1: how many items, equal in every column, a row stands for.
 
     Raises
     ------
@@ -204,6 +204,8 @@ class NormalItems(_Roles):
         As for `PoissonItems`.
     date : str or None
         As for `PoissonItems`.
+    weight : str or None
+        As for `PoissonItems`.
 
     Raises
     ------
@@ -251,6 +253,8 @@ class BinomialItems(_Roles):
         As for `PoissonItems`.
     truncated : bool
         As for `PoissonItems`, where items without a success are absent.
+    weight : str or None
+        As for `PoissonItems`.
 
     Raises
     ------

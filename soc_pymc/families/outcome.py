@@ -28,6 +28,8 @@ PART_KEYS = ("group", "fold", "bin")
 SCORES = ("score_min", "score_max", SCORE_WEIGHT, *LINEAR.sums, *LOG.sums)
 # scores within this factor of the outcomes count as estimates of theta
 _ESTIMATE_FACTOR = 3.0
+# share of items with scores that theta cannot be, up to which these are faults of some rows
+_MOST_OUTSIDE = 0.25
 _SCORE_BOUNDS = Bounds("scores must be finite numbers")
 
 
@@ -343,6 +345,11 @@ class Outcome(ABC):
         alike = abs(mean - estimate) < np.log(_ESTIMATE_FACTOR)
         return bool(np.isfinite(mean + estimate) and alike)
 
+    def are_foreign(self, low: Floats, high: Floats, n: Floats) -> bool:
+        """Return True if many of n items at scores from low to high lie outside theta's range."""
+        outside = (high < self.theta.low) | (low > self.theta.high)
+        return bool(n[outside].sum() > _MOST_OUTSIDE * n.sum())
+
     def wrong_scores(self, score: Floats, y: Floats) -> Bools:
         """Mask of scores that cannot be estimates of theta, given the outcomes."""
         low = self.theta.low
@@ -354,6 +361,12 @@ class Outcome(ABC):
     @abstractmethod
     def noise(self, mean: Floats, variance: Floats | float = 0.0) -> Floats:
         """Expected variance of an outcome of size 1 about theta, from the moments of theta."""
+
+    def of_listed(
+        self, size: Floats, mean: Floats, variance: Floats, total: Floats
+    ) -> Pair:
+        """Mean and variance `total` of estimates of items in the table, from those of all items."""
+        return mean, total
 
     @property
     def summaries(self) -> Mapping[str, Callable[..., Floats]]:

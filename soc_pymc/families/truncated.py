@@ -143,6 +143,13 @@ class TruncatedOutcome(Outcome):
             f"{self.words.outcomes} of 1": lambda y, *_: (y == 1).sum(axis=-1),
         }
 
+    def of_listed(
+        self, size: Floats, mean: Floats, variance: Floats, total: Floats
+    ) -> Pair:
+        share = -np.expm1(self.log_none(size, mean, variance))
+        listed = mean / share
+        return listed, (total + mean**2) / share - listed**2
+
     def scatter(
         self, y: Floats, size: Floats, mean: Floats, variance: Floats
     ) -> Floats:
