@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.random import Generator
 from xarray.core import indexing
@@ -18,6 +19,7 @@ from .._lib.laws import pearson3_cdf, skewness
 from .._lib.progress import parts, phase
 from .._lib.reprs import made_above
 from .._lib.threads import one_blas_thread
+from ..data.causes import Evidence, cause_of
 from ..data.items import Items
 from ..data.sources import opened, word_columns
 from ..data.statistics import Statistics
@@ -250,7 +252,9 @@ class Checks:
         table = result_table([*rows, *_of_status(fit.status)])
         table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = n
         gains = Gains(posterior, observed, rngs[2])
-        advice = advise(table, fit, gains, n, made_fit)
+        advice = advise(
+            table, fit, gains, n, made_fit, self._too_little_variation(table)
+        )
         remedies = (*advice, *pit.rare_levels(labels))
         counts = table["verdict"].value_counts()
         numbers = ", ".join(f"{counts.get(v, 0)} {v}" for v in VERDICTS)
@@ -265,6 +269,19 @@ class Checks:
             loo=loo,
             remedies=remedies,
         )
+
+    def _too_little_variation(self, table: pd.DataFrame) -> str:
+        """Say why outcomes vary less than their noise allows, if the items show that they do."""
+        tight = table[(table["verdict"] == FAIL) & (table["value"] < 1)]
+        if isinstance(self.data, Statistics) or "dispersion" not in {*tight["what"]}:
+            return ""
+        if "noise" in {*table["what"]}:
+            return ""  # which says more
+        seen = Evidence.of(self.data)
+        if not seen.tight:
+            return ""
+        words = seen.outcome.words
+        return f"{words.outcomes.capitalize()} vary less than their noise allows: {cause_of(seen)}"
 
     def _of_pit(
         self, items: Observations, ends: Floats, rng: Generator

@@ -90,11 +90,17 @@ _SENTENCES = {
 
 
 def advise(
-    table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int, made_fit: bool
+    table: pd.DataFrame,
+    fit: Fit,
+    gains: "Gains",
+    n_items: int,
+    made_fit: bool,
+    cause: str = "",
 ) -> Iterator[Remedy]:
     """Yield advice on verdicts: doubts about the inference, then remedies by their gain.
 
-    `made_fit` says that the items made the fit, which a fit to them would only repeat.
+    `made_fit` says that the items made the fit, which a fit to them would only repeat, and `cause`
+    why outcomes vary less than their noise allows, if they do.
     """
     failed = set(table.loc[table["verdict"] == FAIL, "what"])
     off = failed | set(table.loc[table["verdict"] == WARN, "what"])
@@ -102,7 +108,7 @@ def advise(
     tests = table[table["p"].notna() & (table["what"] != NUMBER)]
     departing = int((tests["verdict"] != OK).sum())
     # wrong noise shows by size, in zeros and in shape
-    explained = "noise" in failed and departing > 0
+    explained = bool(cause) or ("noise" in failed and departing > 0)
     of_model = bool(failed or departing) and not explained
     refit = bool(failed) and not (explained or made_fit)
     gaining = _remedies(gains, of_model, refit)
@@ -136,6 +142,8 @@ def advise(
     if "noise" in off:
         doubt = fit.curves.outcome.words.doubt
         yield Remedy("noise", doubt.format(width=values["noise"]))
+    if cause:
+        yield Remedy("noise", cause)
     for rules, remedies in ((before, gaining), (after, [])):
         for rule, holds in rules.items():
             if holds:
