@@ -331,7 +331,11 @@ class Checks:
             mean = np.median(curves["mean"], axis=0)
             variance = np.median(curves["variance"], axis=0)
             low, high = np.quantile(curves["mean"], [0.16, 0.84], axis=0)
-            centres = part[outcome.size], mean, variance + ((high - low) / 2) ** 2
+            centres = (
+                posterior.typical_sizes(part),
+                mean,
+                variance + ((high - low) / 2) ** 2,
+            )
             replicates = posterior.simulate(part, rng, draws)
             outcomes = np.vstack([replicates, part[outcome.observed]])
             sums += [summary(outcomes, *centres) for summary in summaries.values()]

@@ -17,11 +17,12 @@ from numpy.typing import ArrayLike
 from .._lib.arrays import Floats, Ints, equal_parts
 from .._lib.reprs import code_of
 from ..families import family_of
+from ..families.noise import NoiseLaw, df_of_spread
 from ..families.priors import Prior, Spline
 from ..families.scales import LINEAR
 from ..fits.fit import Fit
 from ..posterior.item_columns import places
-from ..posterior.predictive import Posterior, widened
+from ..posterior.predictive import Posterior, posterior_under, widened
 from .comparison import mixture_weights
 from .findings import FAIL, OK, WARN, WARNS, Remedy
 from .observations import Observations
@@ -44,6 +45,9 @@ _MOST_EXAMINED = 20_000  # most rows examined, a random subset
 _SHIFT_SIZES = 0.02 * 1.5 ** np.arange(
     14
 )  # sizes of shifts, in sds of theta and of the second curve
+# degrees of freedom of noise sds, and shifts of log Var(theta) that they may cause
+_NOISE_DF = (1.0, 2.0, 3.0, 5.0, 8.0, 14.0, 24.0)
+_NARROWER = (0.0, -0.4, -0.8, -1.3, -2.0, -4.0)
 # draws of a fit on a grid, where average curves do not give the density
 _GRID_DRAWS = 8
 # places of components, in sds of theta
@@ -186,7 +190,18 @@ def _of_model(gains: "Gains") -> Iterator[Remedy]:
         )
     words = f"Theta depends on {word} beyond what the score says{words}"
     gain = gains.by(equal_parts(columns[outcome.size], _SHIFTED_PARTS, n))
-    yield Remedy("size", words, outcome.size, prior=sized, nats=gain)
+    df, noise = gains.noise() if outcome.theta is LINEAR else (0.0, 0.0)
+    # sds of other laws and other shapes of theta look like estimated noise, to a lesser extent
+    if noise > max(gain, mixture):
+        words = (
+            f"The noise sds vary, and values stray, as if each sd came from about {df + 1:g} "
+            f"values: if they are such estimates, give the items noise_df={df:g}."
+        )
+        yield Remedy(
+            "noise sds", words, outcome.size, roles={"noise_df": df}, nats=noise
+        )
+    elif not gains.posterior.curves.noise_law:
+        yield Remedy("size", words, outcome.size, prior=sized, nats=gain)
     supple = replace(prior, mean=_more(prior.mean), variance=_more(prior.variance))
     words = (
         "The curves are too stiff: use more bins in soc.summarize and more knots, "
@@ -284,7 +299,7 @@ class Gains:
         """Log densities (places, n) under shifts of both curves, of the first in sds of theta."""
         location = self._location + np.asarray(places)[:, None] * self._sd
         curves = location, self._dispersion + spread
-        return np.asarray(self.posterior.family.log_density(*self._outcomes, *curves))
+        return self.posterior.log_densities(self.items.columns, curves)
 
     @cached_property
     def _base(self) -> Floats:
@@ -332,6 +347,36 @@ class Gains:
         )
         mixed = max(self._mixed(np.stack([base, zero])) for base in shifted)
         return self._certain(mixed - self._of_all, 3)
+
+    def noise(self) -> tuple[float, float]:
+        """Degrees of freedom of noise sds that fit best as estimates, and what these gain."""
+        curves = self.posterior.curves
+        if curves.noise_law or np.ptp(self._outcomes[1]) == 0:
+            return 0.0, 0.0
+        columns = self.items.columns
+        variance = self._outcomes[1] ** 2
+        n = self.items.n.astype(float)
+        gains: dict[float, float] = {}
+        # sds vary at least as much as those of equal true ones would
+        centre = n @ np.log(variance) / n.sum()
+        spread = float(n @ (np.log(variance) - centre) ** 2 / n.sum())
+        least = df_of_spread(spread)
+        for df in (least, *(df for df in _NOISE_DF if df > least)):
+            law = NoiseLaw.of(columns["score"], variance, n, df)
+            attrs = {**curves.attrs, **law.attrs}
+            estimated = posterior_under(replace(curves, attrs=attrs))
+            if curves.prior.gridded:
+                draws = curves.even_draws(_GRID_DRAWS)
+                log_densities = [estimated.log_density(columns, draws).mean(axis=0)]
+            else:
+                members = ((self._location, self._dispersion + x) for x in _NARROWER)
+                log_densities = [
+                    estimated.log_densities(columns, x)[0] for x in members
+                ]
+            by_spread = (np.stack(log_densities) - self._base) @ self.items.n
+            gains[df] = float(by_spread.max())
+        df, gain = max(gains.items(), key=lambda pair: pair[1])
+        return df, self._certain(gain - self._of_all, 1)
 
     def _best(self, code: Ints) -> float:
         n = self.items.n

@@ -146,6 +146,15 @@ def noise_nodes(total_df: float) -> tuple[Floats, Floats]:
     return np.exp(x), special.log_softmax(-0.5 * df * (x + np.expm1(-x)))
 
 
+def df_of_spread(variance: float) -> float:
+    """Degrees of freedom of estimates of equal variances whose logarithms vary so much."""
+    # to whole or half numbers
+    df = np.arange(1.0, 200.5, 0.5)
+    return float(
+        df[np.argmin(np.abs(np.log(special.polygamma(1, 0.5 * df) / variance)))]
+    )
+
+
 def _trend(score: Floats, values: Floats, n: Floats) -> tuple[Floats, Floats]:
     """Scores and a polynomial of their ranks there, of the degree with the least BIC."""
     scores, place = np.unique(score, return_inverse=True)

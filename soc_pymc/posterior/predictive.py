@@ -115,6 +115,12 @@ class Posterior(ABC):
             size = law.draw(columns["score"], size, curves[0].shape, rng)
         return np.asarray(self.family.simulate(*curves, size, rng))
 
+    def typical_sizes(self, columns: Columns) -> Floats:
+        """Return sizes of the outcomes; noise sds that are estimates are moderated."""
+        size = columns[self.outcome.size]
+        law = self.curves.noise_law
+        return np.sqrt(law.moderated(columns["score"], size)) if law else size
+
     def check_distribution(self) -> None:
         """Refuse what needs the variance of theta under curves of single trials: the prior's."""
         if self.curves.mean_only:
