@@ -72,6 +72,10 @@ def fit(
     >>> soc.fit(stats, method=soc.VI(seed=1)).status.converged
     True
     """
+    if not isinstance(stats, Statistics):
+        raise FitError(
+            f"soc.fit takes statistics, not {type(stats).__name__}: call soc.summarize(items) first"
+        )
     fit_prior = partial(fitting.fit_prior, stats, method=method, progress=progress)
     if not isinstance(prior, str):
         return fit_prior(prior, model=model)

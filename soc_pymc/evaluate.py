@@ -35,7 +35,12 @@ from .families.outcome import Outcome
 from .families.scales import LINEAR, LOG
 from .fits.fit import Fit, named_fits
 from .posterior.averages import further_cdf_interval, scorer
-from .posterior.item_columns import frame_columns, in_chunks, prior_columns
+from .posterior.item_columns import (
+    frame_columns,
+    in_chunks,
+    prior_columns,
+    refuse_weighted,
+)
 from .posterior.predictive import posterior_of
 from .posterior.scores import warn_of_extrapolation
 
@@ -146,7 +151,7 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
 
 def read_frame(items: Items) -> pd.DataFrame:
     """Return all items as a validated pandas table with columns named by role, without ids."""
-    check_outcomes(items)
+    refuse_weighted(check_outcomes(items))
     _, table = scan(replace(items, id=None, fold=None, date=None), progress=False)
     return pd.concat([batch.to_pandas() for batch in batches(table)], ignore_index=True)
 

@@ -26,7 +26,8 @@ GROUPS = (
 def use(names: tuple[str, ...]) -> None:
     """Fit examples, score their items in every way, and check them, all by compiled loops."""
     for loop in (
-        local._add, local.in_order, special_functions._tail_sums, special_functions._beta_fraction
+        local._add, local.in_order, special_functions._tail_sums,
+        special_functions._beta_fraction, special_functions._stirling_sums,
     ):  # fmt: skip
         loop._left = 0
     for name in names:

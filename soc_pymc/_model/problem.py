@@ -1,7 +1,7 @@
 """Building of the model's parts from a prior and statistics."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,17 +10,24 @@ from numpy.typing import NDArray
 
 from .._lib.arguments import A
 from .._lib.arrays import Floats
-from .._lib.errors import FitError
-from .._lib.reprs import short
+from .._lib.errors import FitError, ItemsWarning, warn_user
+from .._lib.reprs import code_of, short
 from ..data.statistics import Statistics
 from ..families import FAMILIES, family_of_kind
 from ..families.family import Family
 from ..families.priors import Prior
+from ..families.scales import LINEAR, RANK
 from .coordinates import Coefficients, Coordinates, Parameters, Space, level_shares
 from .mixture_grid import PlacedMixture, place_mixture
 from .pilot import Pilot, find_pilot
 from .rows import rows_of
 from .terms import Labels
+
+_CURVES = "mean", "variance"
+# shares of the items between which most scores lie, and the range of all scores, in theirs, beyond
+# which ranks are the better axis
+_MOST_SCORES = (0.1, 0.9)
+_FAR = 10.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +78,43 @@ def check_prior(prior: Prior, stats: Statistics) -> None:
         )
     if prior.reads_joint:  # one row tells whether any item informs more than the mean
         rows_of(stats, family, most_bins=1)[1].refuse_mean_only(f"soc.{short(prior)}")
+
+
+def prior_for(prior: Prior | None, stats: Statistics) -> Prior:
+    """The prior of a fit, by default that of the kind; curves have an axis that suits the scores.
+
+    On the scale of theta, scores that cannot be estimates of theta have no position.
+    """
+    family = family_of_kind(stats.kind)
+    prior = family.prior() if prior is None else prior
+    check_prior(prior, stats)
+    theta = family.outcome.theta
+    names = [x for x in _CURVES if getattr(prior, x).scale == theta.name]
+    if names and (scale := _scale_of_foreign(stats)):
+        curves = {x: replace(getattr(prior, x), scale=scale) for x in names}
+        prior = replace(prior, **curves)
+        low = float(stats.data["score_min"].min())
+        high = float(stats.data["score_max"].max())
+        warn_user(
+            f"column {stats.roles['score']!r}: many scores, from {low:.6g} to {high:.6g}, have no "
+            f"{theta.name} and cannot be estimates of theta. The fit takes them on the {scale} "
+            f"scale, as {code_of(prior)} does without this warning",
+            ItemsWarning,
+        )
+    return prior
+
+
+def _scale_of_foreign(stats: Statistics) -> str:
+    """Name of the scale of scores that are not estimates of theta; empty where they may be."""
+    curved = stats.data["n"].to_numpy() > 0
+    curved[stats.atom_bins] = False
+    names = ("score_min", "score_max", "n")
+    low, high, n = (stats.data[name].to_numpy()[curved] for name in names)
+    if not stats.outcome.are_foreign(low, high, n):
+        return ""
+    share = np.cumsum(n) / n.sum()
+    middle = np.ptp(low[np.searchsorted(share, _MOST_SCORES)])
+    return RANK if np.ptp(low) > _FAR * middle else LINEAR.name
 
 
 def build(stats: Statistics, prior: Prior, *, full: bool = False) -> Problem:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from .._lib.arrays import Floats
 from .._lib.errors import FitError
 from ..data.statistics import STATISTICS, Statistics
-from ..families import family_of_kind
 from ..families.priors import Prior
 from ..families.rows import RowSums
 from .coordinates import Coefficients, PenalisedCoefficients
@@ -25,7 +24,7 @@ from .internals import MixtureLogMarginal, Transform, Variable, gufunc_signature
 from .interpreter import ModelSpace
 from .laplace import ROOT2, half_normal_scale
 from .mixture_cells import BEYOND, WITHIN_BOUNDS, MixtureCells
-from .problem import Problem, build, check_prior
+from .problem import Problem, build, prior_for
 
 _MEDIAN = 0.4769362762044699  # erf(_MEDIAN) = 1/2
 
@@ -309,11 +308,7 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
     ['bin', 'mean_basis']
     """
     STATISTICS(stats, "stats")
-    if prior is not None:
-        check_prior(prior, stats)
-    return pymc_model(
-        build(stats, prior or family_of_kind(stats.kind).prior(), full=True)
-    )
+    return pymc_model(build(stats, prior_for(prior, stats), full=True))
 
 
 def extended(problem: Problem, model: pm.Model) -> Problem:

@@ -15,7 +15,7 @@ from ..data.items import Items, check_items
 from ..data.sources import open_table
 from ..families.scales import LARGEST
 from ..fits.fit import FIT, Fit, other_total_of_statistics
-from ..posterior.item_columns import posterior_roles
+from ..posterior.item_columns import posterior_roles, refuse_weighted
 from ..posterior.scores import extrapolation_reported
 from ..quantities.curves import statistics_of
 from .page import Page, read_overview
@@ -99,6 +99,7 @@ def report(
         )
     columns = list(dict.fromkeys([*items.roles.columns, *by]))
     posterior_roles(fit.curves, items)
+    refuse_weighted(items)
     open_table(items.source, columns)
     # which validates all items
     stats = statistics_of(fit.curves, items, progress)

@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.random import Generator
 from xarray.core import indexing
@@ -50,6 +51,7 @@ from .observations import (
     observe,
     totals_without_folds,
 )
+from .outliers import MOST, Outliers, outliers
 
 _TREE_DRAWS = 1000  # in the tree for ArviZ
 _MOST_COLUMNS = 8  # most columns of a table that advice names unasked
@@ -102,12 +104,47 @@ class CheckResult(Result):
 
     loo: LeftOut | None = None
     remedies: tuple[Remedy, ...] = ()
+    outliers: Outliers | None = None
     rows: ClassVar[int] = 5
 
     @property
     def elpd(self) -> Any:
         """See the class."""
         return self.loo and self.loo.record()
+
+    def worst(self, n: int = 10) -> pd.DataFrame:
+        """Return the items whose outcomes lie farthest in the tails of what the model predicts.
+
+        Parameters
+        ----------
+        n : int
+            Number of items, at most 100.
+
+        Returns
+        -------
+        pandas.DataFrame
+            By ``item``, its row from 0: score, outcome, size and groups; the ``estimate`` of theta
+            by the outcome alone; the ``expected`` one, and how many predictive ``sds`` lie between;
+            the two-sided tail probability ``p``, and how many of all items have one as small
+            ``by_chance``; the posterior mean ``theta_mean``, and ``robust_mean``, that under a
+            prior whose tails are as wide as these items show.
+
+        Raises
+        ------
+        FitError
+            If `n` is not in its range, or statistics were checked, which have no items.
+
+        Examples
+        --------
+        >>> import soc_pymc as soc
+        >>> worst = soc.check(fit, items).worst(3)
+        >>> bool((worst["by_chance"] > 0.01).all())
+        True
+        """
+        n = Whole(1, MOST)(n, "n")
+        if self.outliers is None:
+            raise FitError("statistics have no items to list: check the items")
+        return self.outliers.table().head(n)
 
     def _repr_html_(self) -> str:
         return super()._repr_html_() + str(made_above("pit_image", self))
@@ -234,6 +271,7 @@ class Checks:
         ends = pit.cdf_ends(posterior, items.columns, self.progress)
         groups, rows = self._of_pit(items, ends, rngs[0])
         rows += self._of_outcomes(items.columns)
+        gains = Gains(posterior, observed, rngs[2])
         sample = items
         where = ALL
         if not isinstance(self.data, Statistics):
@@ -243,14 +281,17 @@ class Checks:
             if self.exact_draws and made_fit:
                 values = groups["loo_pit"][posterior.outcome.observed].to_numpy()
                 rows.append(pit.loo_pit_finding(values, where))
+        far = None
+        if not isinstance(self.data, Statistics):
+            far = outliers(gains, observed, ends)
         loo = self.loo
         if not fit.one_draw:
             loo = loo or leave_one_out(posterior, sample, self.progress)
             rows += [*self._of_left_out(loo, where), *self._of_clusters()]
         table = result_table([*rows, *_of_status(fit.status)])
         table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = n
-        gains = Gains(posterior, observed, rngs[2])
-        advice = advise(table, fit, gains, n, made_fit)
+        beyond = far.beyond_chance if far else 0
+        advice = advise(table, fit, gains, n, made_fit, beyond)
         remedies = (*advice, *pit.rare_levels(labels))
         counts = table["verdict"].value_counts()
         numbers = ", ".join(f"{counts.get(v, 0)} {v}" for v in VERDICTS)
@@ -264,6 +305,7 @@ class Checks:
             title=title,
             loo=loo,
             remedies=remedies,
+            outliers=far,
         )
 
     def _of_pit(

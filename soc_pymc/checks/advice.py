@@ -13,9 +13,10 @@ import numpy as np
 import pandas as pd
 from numpy.random import Generator
 from numpy.typing import ArrayLike
+from scipy import special
 
 from .._lib.arrays import Floats, Ints, equal_parts
-from .._lib.reprs import code_of
+from .._lib.reprs import code_of, counted
 from ..families import family_of
 from ..families.noise import NoiseLaw, df_of_spread
 from ..families.priors import Prior, Spline
@@ -48,6 +49,7 @@ _SHIFT_SIZES = 0.02 * 1.5 ** np.arange(
 # degrees of freedom of noise sds, and shifts of log Var(theta) that they may cause
 _NOISE_DF = (1.0, 2.0, 3.0, 5.0, 8.0, 14.0, 24.0)
 _NARROWER = (0.0, -0.4, -0.8, -1.3, -2.0, -4.0)
+_SHIFTS = np.outer(_SHIFT_SIZES, [1.0, -1.0]).ravel()
 # draws of a fit on a grid, where average curves do not give the density
 _GRID_DRAWS = 8
 # places of components, in sds of theta
@@ -60,6 +62,7 @@ _SPREADS = (
     0.0,
     1.0,
 )  # logarithms of their variances over that of theta
+_WIDE = (2.0, 4.0)  # and those of outliers
 _RISES = (0.0, 0.3, 0.7, 1.1)  # rises of theta that is not 0, in sds
 _LARGEST_EXCESS = 50.0  # largest excess of a log density over that of the fit
 # sds of a gain by chance, which gains have to exceed, if they must be sure
@@ -85,18 +88,25 @@ _SENTENCES = {
     "nothing": "Nothing speaks against the model on these items.",
     "few draws": "A few of the approximation's draws carry most of the weight: compare with "
     "method=soc.NUTS().",
-    "sway": "A few outcomes sway the fit (Pareto k {k:.2f}): find them with "
-    "arviz.plot_khat(result.elpd), and compare fits with soc.evaluate.held_out, which does not "
-    "reweight draws to leave items out.",
+    "outliers": "Chance does not explain {far}: result.worst() lists those that lie farthest "
+    "out.",
+    "sway": "A few outcomes sway the fit (Pareto k {k:.2f}): see result.worst(), and compare fits "
+    "with soc.evaluate.held_out, which does not reweight draws to leave items out.",
 }
 
 
 def advise(
-    table: pd.DataFrame, fit: Fit, gains: "Gains", n_items: int, made_fit: bool
+    table: pd.DataFrame,
+    fit: Fit,
+    gains: "Gains",
+    n_items: int,
+    made_fit: bool,
+    far: int,
 ) -> Iterator[Remedy]:
     """Yield advice on verdicts: doubts about the inference, then remedies by their gain.
 
-    `made_fit` says that the items made the fit, which a fit to them would only repeat.
+    `made_fit` says that the items made the fit, which a fit to them would only repeat; `far` is
+    the number of items that lie farther out than chance explains.
     """
     failed = set(table.loc[table["verdict"] == FAIL, "what"])
     off = failed | set(table.loc[table["verdict"] == WARN, "what"])
@@ -116,6 +126,7 @@ def advise(
         "have": "has" if departing == 1 else "have",
         "tests": len(tests),
         "expected": WARNS * len(tests),
+        "far": counted(far, "outcome"),
     }
     before = {
         "clusters allowed for": fit.widened and numbers["clusters"] > _MATTERS,
@@ -125,6 +136,7 @@ def advise(
     }
     after = {
         "unexplained": failed and departing and not (explained or gaining),
+        "outliers": failed and far,
         "chance": departing and not failed,
         "number": failed == {NUMBER},
         "small": failed
@@ -286,7 +298,7 @@ class Gains:
         self.posterior = posterior
         outcome = self.posterior.outcome
         columns = self.items.columns
-        self._outcomes = columns[outcome.observed], columns[outcome.size]
+        self._outcomes = columns[outcome.observed], posterior.typical_sizes(columns)
         average = posterior.curves.average(*places(outcome, columns))
         location, dispersion = (curve[None] for curve in average)
         self._location, self._dispersion = widened(
@@ -297,9 +309,18 @@ class Gains:
 
     def _densities(self, places: ArrayLike, spread: float = 0.0) -> Floats:
         """Log densities (places, n) under shifts of both curves, of the first in sds of theta."""
-        location = self._location + np.asarray(places)[:, None] * self._sd
-        curves = location, self._dispersion + spread
+        curves = self._curves(places, spread)
         return self.posterior.log_densities(self.items.columns, curves)
+
+    def _means(self, spread: float) -> Floats:
+        """E(theta | t, y) (1, n) under a shift of the second curve."""
+        family = self.posterior.family
+        prior = family.to_parameters(*self._curves([0.0], spread))
+        return np.asarray(family.mean(*family.update(*prior, *self._outcomes)))
+
+    def _curves(self, places: ArrayLike, spread: float) -> tuple[Floats, Floats]:
+        location = self._location + np.asarray(places)[:, None] * self._sd
+        return location, np.broadcast_to(self._dispersion + spread, location.shape)
 
     @cached_property
     def _base(self) -> Floats:
@@ -314,10 +335,9 @@ class Gains:
     @cached_property
     def _shifted(self) -> list[Floats]:
         """Log densities at shifts of one curve over those without: the least ones come first."""
-        shifts = np.outer(_SHIFT_SIZES, [1.0, -1.0]).ravel()
         base = self._densities([0.0])
-        spread = np.concatenate([self._densities([0.0], shift) for shift in shifts])
-        return [self._densities(shifts) - base, spread - base]
+        spread = np.concatenate([self._densities([0.0], shift) for shift in _SHIFTS])
+        return [self._densities(_SHIFTS) - base, spread - base]
 
     @cached_property
     def _of_all(self) -> float:
@@ -328,6 +348,36 @@ class Gains:
         freedom = 2 * (len(np.unique(code)) - 1)
         return self._certain(self._best(code) - self._of_all, freedom)
 
+    def effects(self, code: Ints) -> float:
+        """Gain of items left out from normal effects of the levels of a grouping, at most.
+
+        It is twice the log evidence of effects with the best sds: a small effect gains that much,
+        a large one hardly more than the evidence.
+        """
+        shifts = np.append(_SHIFTS, 0.0)
+        order = np.argsort(shifts)
+        shifts = shifts[order]
+        log_prior = (
+            np.log(np.gradient(shifts)) - 0.5 * (shifts / _SHIFT_SIZES[:, None]) ** 2
+        )
+        log_prior -= special.logsumexp(log_prior, axis=1, keepdims=True)
+        evidence = 0.0
+        for by_level in self._by_level(code):
+            log_density = np.vstack([by_level, np.zeros(by_level.shape[1])])[order]
+            log_evidence = special.logsumexp(
+                log_prior[:, :, None] + log_density, axis=1
+            )
+            evidence += max(0.0, log_evidence.sum(axis=1).max())
+        return self._scale * 2.0 * evidence
+
+    def _by_level(self, code: Ints) -> list[Floats]:
+        """Sums (shifts, levels) of the log densities at shifts of either curve."""
+        n = self.items.n
+        return [
+            np.stack([np.bincount(code, n * gain) for gain in shifted])
+            for shifted in self._shifted
+        ]
+
     def overall(self) -> float:
         """Gain from one shift of both curves for all items."""
         return self._certain(self._of_all, 2)
@@ -337,6 +387,18 @@ class Gains:
         shifted = [self._densities(_PLACES, spread) for spread in _SPREADS]
         mixed = self._mixed(np.vstack([self._base, *shifted]))
         return self._certain(mixed - self._of_all, 4)
+
+    def robust_means(self, items: Observations) -> Floats:
+        """E(theta | t, y) of some items (n,) under the best mixture of narrow and wide priors."""
+        spreads = (*_SPREADS, *_WIDE)
+        wide = np.vstack([self._densities([0.0], spread) for spread in spreads])
+        weight = mixture_weights(self._ratio(wide), self.items.n)
+        log_weight = np.log(weight + 1e-300)[:, None]
+        some = Gains(self.posterior, items, np.random.default_rng(0))
+        log_density = np.vstack([some._densities([0.0], spread) for spread in spreads])
+        share = special.softmax(log_weight + log_density, axis=0)
+        means = np.vstack([some._means(spread) for spread in spreads])
+        return np.asarray((share * means).sum(axis=0))
 
     def zero(self) -> float:
         """Gain from a share of theta that is 0, beyond one shift of both curves for all items."""
@@ -382,8 +444,7 @@ class Gains:
         n = self.items.n
         total = 0.0
         items = np.maximum(np.bincount(code, n), 1)
-        for shifted in self._shifted:
-            by_level = np.stack([np.bincount(code, n * gain) for gain in shifted])
+        for shifted, by_level in zip(self._shifted, self._by_level(code), strict=True):
             slope = (shifted[0] - shifted[1]) / (2 * _SHIFT_SIZES[0])
             bend = -float(n @ (shifted[0] + shifted[1])) / _SHIFT_SIZES[0] ** 2
             # under a wrong shape scores vary by more than their curvature says
@@ -394,8 +455,12 @@ class Gains:
             total += float(np.maximum(by_level.max(axis=0), 0.0).sum()) / excess
         return total
 
+    def _ratio(self, components: Floats) -> Floats:
+        """Log densities over that of the fit, of which none counts beyond all measure."""
+        return np.minimum(components - self._base, _LARGEST_EXCESS)
+
     def _mixed(self, components: Floats) -> float:
-        ratio = np.minimum(components - self._base, _LARGEST_EXCESS)
+        ratio = self._ratio(components)
         weight = mixture_weights(ratio, self.items.n)
         return float(self.items.n @ np.log(np.maximum(weight @ np.exp(ratio), 1e-300)))
 

@@ -11,12 +11,13 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from .._lib.arrays import equal_parts
 from .._lib.errors import FitError, SocError
 from .._lib.reprs import code_of
 from .._model.pilot import find_pilot
 from .._model.rows import sizes_vary
 from ..data.statistics import Statistics, refuse_weights
-from ..families import family_of
+from ..families import family_of, family_of_kind
 from ..families.priors import Constant, Prior, Spline
 from ..families.rows import MEAN_ONLY
 from ..families.scales import LINEAR
@@ -34,6 +35,8 @@ _DOUBTFUL = 0.05
 _FEW = 100
 # levels up to which a grid of theta in each takes reasonable time
 _MOST_LEVELS = 12
+# parts of the scores in which levels of a group may differ, where their curves do
+_SCORE_PARTS = (1, 4)
 _UNTRUSTED = "leave-one-out is not to be trusted"
 _COLUMNS = ["elpd", "elpd_diff", "dse", "weight", "trust", "chosen", "reason"]
 
@@ -93,11 +96,10 @@ class Selection:
 
     def _start(self) -> Fit:
         """Fit the simplest prior, of which all later ones have more."""
-        plain = self._fit_prior(None)
-        if not (self._stats.groups and plain.prior.groups):
-            return plain
-        pooled = replace(plain.prior, groups=False)
-        return self._fit_prior(pooled)
+        prior = family_of_kind(self._stats.kind).prior()
+        if self._stats.groups:
+            prior = replace(prior, groups=False)
+        return self._fit_prior(prior)
 
     def run(self) -> None:
         """Take the most promising step from the best prior so far, until none may gain a nat."""
@@ -236,7 +238,16 @@ def _groups(best: Fit, stats: Statistics) -> Iterator[Step]:
     prior = replace(best.prior, groups=True)
     if _feasible(prior, stats) != prior:
         prior = replace(prior, zero=False)
-    yield Step(prior, np.inf)
+    gains = _gains(best, stats)
+    labels = pd.DataFrame(gains.items.labels)
+    score = gains.items.columns["score"]
+    nats = 0.0
+    for columns in (*labels, list(labels)):
+        level = labels.groupby(columns, dropna=False).ngroup().to_numpy()
+        for parts in _SCORE_PARTS:
+            part = equal_parts(score, parts, gains.items.n)
+            nats = max(nats, gains.effects(level * parts + part))
+    yield Step(prior, nats)
 
 
 def _shape(best: Fit, stats: Statistics) -> Iterator[Step]:

@@ -122,14 +122,16 @@ def scan(items: Items, progress: bool = True) -> tuple[int, Any]:
             totals["y"] = (
                 (y.abs() <= outcome.validity.outcome.largest).ifelse(y, 0.0).sum()
             )
+        if items.weight is not None:
+            totals["weight"] = table["weight"].sum()
         (sums,) = table.aggregate(n=table.count(), **totals).to_pyarrow().to_pylist()
         if not (n := sums["n"]):
-            raise ItemsError(_no_rows(items))
+            raise ItemsError(no_rows(items))
         bad = [(p, int(sums[f"{k}"])) for k, p in enumerate(problems) if sums[f"{k}"]]
         if bad:
             raise ItemsError("\n".join(_describe(table, p, rows, n) for p, rows in bad))
     check_total(items, float(sums.get("y", 0.0)))
-    return n, with_group(table, items.roles)
+    return int(sums.get("weight", n)), with_group(table, items.roles)
 
 
 class _Problem(NamedTuple):
@@ -226,7 +228,7 @@ def check_types(items: Items, table: "ir.Table") -> None:
     ]
     if wrong:
         rows = table.num_rows if hasattr(table, "num_rows") else count_of(table)
-        raise ItemsError("\n".join(wrong) if rows else _no_rows(items))
+        raise ItemsError("\n".join(wrong) if rows else no_rows(items))
 
 
 def check_total(items: Items, total: float) -> None:
@@ -266,7 +268,8 @@ def check_ids(items: Items, progress: bool = True) -> None:
         )
 
 
-def _no_rows(items: Items) -> str:
+def no_rows(items: Items) -> str:
+    """Say that a table of items is empty."""
     file = f"{items.source}: " if kind_of(items.source) == "files" else ""
     return f"{file}the table of items has no rows"
 
@@ -289,9 +292,9 @@ class Grouped:
         outcome = self.items.outcome
         table = self.table
         cell = size_cell(table[outcome.size], outcome, ibis_functions())
-        sums = {"n": table.count()}
+        sums = {"n": _count(table)}
         if outcome.whole:
-            sums["sum_y"] = table[outcome.observed].cast("int64").sum()
+            sums["sum_y"] = _total(table, table[outcome.observed].cast("int64"))
         counted = table.group_by(cell=cell).aggregate(**sums)
         with phase("choosing bins", enabled=self._progress):
             return self._added(counted, ("cell",), outcome.integers)
@@ -301,12 +304,14 @@ class Grouped:
     ) -> Columns:
         """Items, their weight and range of scores by cell."""
         table = self.table
-        amount = table[weight].cast("int64").sum() if weight else table.count()
+        n = amount = _count(table)
+        if weight:
+            amount = _total(table, table[weight].cast("int64"))
         if size_limit is not None and not weight:
             outcome = self.items.outcome
             tells = outcome.tells(table[outcome.size], exact(size_limit))
-            amount = tells.ifelse(1, 0).cast("int64").sum()
-        sums = table.count(), amount, table.score.min(), table.score.max()
+            amount = _total(table, tells.ifelse(1, 0).cast("int64"))
+        sums = n, amount, table.score.min(), table.score.max()
         cell = score_cell(table.score, *grid, ibis_functions())
         key, *names = CELL_SUMS
         counted = table.group_by(**{key: cell}).aggregate(
@@ -326,11 +331,11 @@ class Grouped:
         }
         piles = {name: Pile(x.keys, outcome.sums(name)) for name, x in layouts.items()}
         cells = [cell.name for x in layouts.values() for cell in x.cells.values()]
-        sums = {"n": keyed.count()}
+        sums = {"n": _count(keyed)}
         sums |= {"score_min": keyed.score.min(), "score_max": keyed.score.max()}
         for name in {*outcome.integers, *outcome.reals(list(layouts))} - sums.keys():
             term = summand(name, outcome, keyed, size_limit, ibis_functions())
-            total = term.sum()
+            total = _total(keyed, term)
             sums[name] = total.cast("int64") if name in outcome.integers else total
         keys = dict.fromkeys([*_PART_KEYS, *cells])
         grouped = keyed.group_by(*keys).aggregate(**sums)
@@ -355,7 +360,7 @@ class Grouped:
         bounds = zip(grid.boundary(cells), grid.boundary(cells + 1), strict=True)
         inside = [(score >= exact(low)) & (score < exact(high)) for low, high in bounds]
         near = self.table.filter(ibis.or_(*inside))
-        counted = near.group_by("score").aggregate(n=ibis._.count())
+        counted = near.group_by("score").aggregate(n=_count(near))
         repeated = counted.filter((ibis._.n >= least) | ibis._.score.isin(ends))
         return self._added(repeated, ("score",), ("n",))
 
@@ -404,6 +409,21 @@ class Grouped:
                     values, dtype=np.int64 if integral else np.float64
                 )
             yield columns
+
+
+def _count(table: "ir.Table") -> Any:
+    """Number of items of rows."""
+    if "weight" not in table.columns:
+        return table.count()
+    return table["weight"].cast("int64").sum().cast("int64")
+
+
+def _total(table: "ir.Table", term: Any) -> Any:
+    """Sum over items of a term of each row; whole numbers stay whole."""
+    if "weight" not in table.columns:
+        return term.sum()
+    weight = table["weight"]
+    return (term * (weight.cast("int64") if term.type().is_integer() else weight)).sum()
 
 
 def with_cells(table: "ir.Table", outcome: Outcome) -> Any:

@@ -113,12 +113,6 @@ def count_cell(count: Operand, xp: Functions = ARRAYS) -> Operand:
     return xp.where(count < scales.EXACT_COUNTS, xp.whole(count), octave_cell)
 
 
-def size_cell(size: Operand, outcome: Outcome, xp: Functions = ARRAYS) -> Operand:
-    """Cell of sizes, as in joint cells."""
-    cell = outcome.tables["joint"].cells[outcome.size_cell]
-    return cells_of((cell,), size, size, 0.0, xp)[cell.name]
-
-
 def noise_cell(noise_sd: Operand, xp: Functions = ARRAYS) -> Operand:
     """Cell of noise sds: 16 an octave."""
     return xp.log_linear(noise_sd, scales.STEPS)
@@ -131,6 +125,16 @@ def value_cell(value: Operand, noise: Operand, xp: Functions = ARRAYS) -> Operan
     cell = value / xp.power_of_two(octave - scales.VALUE_OCTAVES)
     # clipped as a real number, because far values overflow integers
     return xp.whole(xp.floor(xp.high(xp.low(cell, _MOST_VALUE), -_MOST_VALUE)))
+
+
+# of those that depend on one operand alone
+_GRIDS = {"exposure": exposure_cell, "count": count_cell, "noise": noise_cell}
+
+
+def size_cell(size: Operand, outcome: Outcome, xp: Functions = ARRAYS) -> Operand:
+    """Cell of sizes, as in joint cells."""
+    cell = outcome.tables["joint"].cells[outcome.size_cell]
+    return _GRIDS[cell.grid](size, xp)
 
 
 def cells_of(
@@ -146,14 +150,13 @@ def cells_of(
         "size": size,
         "rest": size - outcome,
     }
-    formulas = {"exposure": exposure_cell, "count": count_cell, "noise": noise_cell}
     places: dict[str, Any] = {}
     for cell in cells:
         operand = operands[cell.role]
         places[cell.name] = (
             value_cell(operand, places["noise_cell"], xp)
             if cell.grid == "value"
-            else formulas[cell.grid](operand, xp)
+            else _GRIDS[cell.grid](operand, xp)
         )
     return places
 

@@ -37,6 +37,7 @@ class _Roles:
     fold: str | None = None
     cluster: str | None = None
     date: str | None = None
+    weight: str | None = None
 
     kind: ClassVar[str]
 
@@ -48,10 +49,6 @@ class _Roles:
         role_of = dict[str, str]()
         y = outcome.observed
         size = outcome.size
-        if list(roles.values()) == [NO_SCORE]:
-            raise ItemsError(
-                f"items need columns: score=, or without a score {y}= and {size}="
-            )
         if y in roles and size not in roles:
             raise ItemsError(
                 f"{y}= needs {size}=, the column of the {outcome.words.sizes}: name both, or for "
@@ -80,7 +77,8 @@ class _Roles:
         columns = {role: getattr(self, role) for role in self.outcome.bounds}
         columns |= Roles.of_groups(self.group)
         columns |= {
-            role: getattr(self, role) for role in ("id", "fold", "cluster", "date")
+            role: getattr(self, role)
+            for role in ("id", "fold", "cluster", "date", "weight")
         }
         columns["score"] = NO_SCORE if self.score is None else self.score
         return Roles({role: name for role, name in columns.items() if name is not None})
@@ -143,6 +141,8 @@ class PoissonItems(_Roles):
     date : str or None
         Column of dates, times or text YYYY-MM-DD, for separate statistics of every day: the
         calendar day as stored, without conversion of time zones.
+    weight : str or None
+        Column of whole numbers >= 1: how many items, equal in every column, a row stands for.
 
     Raises
     ------
@@ -192,6 +192,8 @@ class NormalItems(_Roles):
     cluster : str or None
         As for `PoissonItems`.
     date : str or None
+        As for `PoissonItems`.
+    weight : str or None
         As for `PoissonItems`.
 
     Raises
@@ -254,6 +256,8 @@ class BinomialItems(_Roles):
     cluster : str or None
         As for `PoissonItems`.
     date : str or None
+        As for `PoissonItems`.
+    weight : str or None
         As for `PoissonItems`.
 
     Raises

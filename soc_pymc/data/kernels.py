@@ -21,7 +21,7 @@ from .formulas import (
     value_cell,
     without_small,
 )
-from .local import HEAD, bucket_shift
+from .local import HEAD, UNWEIGHTED, bucket_shift
 
 if TYPE_CHECKING:
     from .local import GroupSum
@@ -197,6 +197,8 @@ def _add(number, items, layout, rows):  # type: ignore[no-untyped-def]
     index, counts, real, used = rows
     shift = np.uint64(64 + _NEAR - np.log2(len(index)))
     power = np.ones((3, 4))  # of outcomes, sizes and their difference
+    weighted = len(items) > UNWEIGHTED
+    weight = 1.0
     last = _EMPTY
     row = 0
     for i in range(len(number)):
@@ -210,8 +212,10 @@ def _add(number, items, layout, rows):  # type: ignore[no-untyped-def]
             used += row == used
         # unsigned, as negative indices count from the end
         r = np.uint64(row)
-        counts[r, 1] += 1
-        counts[r, 2] += np.int64(y)
+        if weighted:
+            weight = items[UNWEIGHTED, i]
+        counts[r, 1] += np.int64(weight)
+        counts[r, 2] += np.int64(y) * np.int64(weight)
         power[0, 1] = outcome
         power[1, 1] = x if size_power == 1 else square(x, _XP)
         power[2, 1] = x - y
@@ -220,7 +224,8 @@ def _add(number, items, layout, rows):  # type: ignore[no-untyped-def]
             power[f, 3] = power[f, 2] * power[f, 1]
         for j in range(len(powers)):
             p_y, p_x, p_rest = powers[j]
-            real[r, HEAD + j] += power[0, p_y] * power[1, p_x] * power[2, p_rest]
+            product = power[0, p_y] * power[1, p_x] * power[2, p_rest]
+            real[r, HEAD + j] += weight * product
     return used
 
 
@@ -231,9 +236,17 @@ def in_order(
     grid, *finder = lookup
     number = _number(items[0], part, (tuple(grid), *finder), bins)
     ordered = np.empty_like(number)
-    sorted_items = np.empty((3, len(number)))
-    _sort(number, tuple(items), bucket_shift(part, bins), ordered, sorted_items)
+    sorted_items = np.empty((len(items), len(number)))
+    columns = tuple(map(_read_only, items))
+    _sort(number, columns, bucket_shift(part, bins), ordered, sorted_items)
     return ordered, sorted_items
+
+
+def _read_only(values: Floats) -> Floats:
+    """Contiguous numbers that cannot be written to: a tuple of these has one type."""
+    view = np.ascontiguousarray(values).view()
+    view.flags.writeable = False
+    return view
 
 
 @_compiled
@@ -257,7 +270,6 @@ def _number(score, part, lookup, bins):  # type: ignore[no-untyped-def]
 @_compiled
 def _sort(number, items, shift, ordered, sorted_items):  # type: ignore[no-untyped-def]
     """Fill in the numbers and items, sorted by the leading bits of the numbers."""
-    score, outcome, size = items
     start = np.zeros((number.max() >> shift) + 2, np.int64)
     for i in range(len(number)):
         start[(number[i] >> shift) + 1] += 1
@@ -267,7 +279,6 @@ def _sort(number, items, shift, ordered, sorted_items):  # type: ignore[no-untyp
         bucket = number[i] >> shift
         place = start[bucket]
         start[bucket] += 1
-        sorted_items[0, place] = score[i]
-        sorted_items[1, place] = outcome[i]
-        sorted_items[2, place] = size[i]
+        for column in range(len(items)):
+            sorted_items[column, place] = items[column][i]
         ordered[place] = number[i]

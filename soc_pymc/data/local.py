@@ -37,13 +37,17 @@ from .formulas import (
     without_small,
 )
 from .items import Items, is_day
-from .roles import CROSS, FOLDS, MARK, columns_of
+from .roles import CROSS, FOLDS, MARK, WEIGHTS, columns_of
 from .sources import batches, count_of, kind_of, opened, readable
 
 _BLOCK = 1_000_000  # items of a block
+# where items are only counted, so that their arrays stay near the processor
+_SHORT_BLOCK = 250_000
 _ROWS = 1 << 10  # initial rows of a table
 # columns before the real sums: the key, the number of items, the outcome as a whole
 HEAD = 3
+# rows of blocks of items without weights: score, outcome and size
+UNWEIGHTED = 3
 _KEY_BITS = 62
 _BUCKET_BITS = 16  # bits of the numbers that order items
 _KERNELS = "soc_pymc.data.kernels"
@@ -59,7 +63,8 @@ class Local:
         self.items = items
         self._folds = folds
         self._progress = progress
-        self._n: int | None = None
+        self._rows: int | None = None  # of the table, where they are known
+        self._read = 0  # of them, by the last pass
         self._codes: dict[str, int] = {}  # of the labels of groups
         self._lock = threading.Lock()  # of the codes
         self.table = opened(items.source, items.roles.columns)
@@ -74,17 +79,18 @@ class Local:
             self._check(block)
             cells = size_cell(block[outcome.size], outcome)
             lowest = cells.min()
-            n = np.bincount(cells - lowest)
+            weight = block.get("weight", 1.0)
+            n = np.bincount(cells - lowest, np.broadcast_to(weight, len(cells)))
             cell = np.flatnonzero(n)
-            sums = {"cell": cell + lowest, "n": n[cell]}
+            sums = {"cell": cell + lowest, "n": n[cell].astype(np.int64)}
             if outcome.whole:
                 # all in the first cell, as only their total is needed
-                total = block[outcome.observed].astype(np.int64).sum()
+                total = (block[outcome.observed] * weight).astype(np.int64).sum()
                 sums["sum_y"] = np.where(cell == cell[0], total, 0)
             return sums
 
         roles = (outcome.size, *(outcome.observed,) * outcome.whole)
-        return self._piled(("cell",), names, roles, count)
+        return self._piled(("cell",), names, roles, count, _SHORT_BLOCK)
 
     def weights(
         self, grid: ScoreGrid, weight: str | None, size_limit: float | None
@@ -99,22 +105,25 @@ class Local:
             self._check(block)
             score = block["score"]
             cells = grid.cell(score)
-            cell, n = np.unique(cells, return_counts=True)
+            repeats = block.get("weight")
+            cell, n = _counted(cells, repeats)
             amount = n
             whole = None
             if weight:
-                whole = block[weight].astype(np.int64)
+                whole = block[weight]
             elif size_limit is not None:
                 whole = outcome.tells(block[outcome.size], size_limit)
             if whole is not None:
                 amount = np.zeros_like(n)
-                np.add.at(amount, np.searchsorted(cell, cells), whole)
+                whole = whole if repeats is None else whole * repeats
+                places = np.searchsorted(cell, cells)
+                np.add.at(amount, places, whole.astype(np.int64))
             ends = np.full((2, len(cell)), [[score.min()], [score.max()]])
             return dict(zip(CELL_SUMS, (cell, n, amount, *ends), strict=True))
 
-        cells = self._piled(CELL_SUMS[:1], CELL_SUMS[1:], roles, count)
+        cells = self._piled(CELL_SUMS[:1], CELL_SUMS[1:], roles, count, _BLOCK)
         check_total(self.items, float(cells["amount"].sum(dtype=float)))
-        self._n = int(cells["n"].sum())
+        self._rows = self._read
         return cells
 
     def tables(self, edges: Floats, most_joint: int, size_limit: float | None) -> Sums:
@@ -122,10 +131,10 @@ class Local:
         outcome = self.items.outcome
         lookup = make_lookup(edges)
         numbering = _Numbering(bins=len(edges) + 1, folds=self._folds.number)
-        if self._n is None and kind_of(self.items.source) == "ibis":
+        if self._rows is None and kind_of(self.items.source) == "ibis":
             # another query on the user's connection would end a stream early, without an error
             with readable(self.items.source):
-                self._n = count_of(self.table)
+                self._rows = count_of(self.table)
         part = Pile(outcome.tables["part"].keys, outcome.sums("part"))
         cells = _CellSums(outcome, numbering, most_joint)
 
@@ -133,21 +142,28 @@ class Local:
             columns = tuple(block[role] for role in outcome.bounds)
             if not outcome.validity.are_valid(*columns):
                 raise _NotValidError
+            total = columns[1].sum()
+            if "weight" in block:
+                weight = block["weight"]
+                self._check({"weight": weight})
+                total = columns[1] @ weight
+                columns = (*columns, weight)
             ordered = in_order(self._parts(block), columns, lookup, numbering.bins)
-            return float(columns[1].sum()), *ordered
+            return float(total), *ordered
 
-        n = 0
         total = 0.0
         roles = self.items.roles
-        for amount, number, items in self._mapped("summarizing items", roles, prepare):
-            n = n + len(number)
+        for amount, number, items in self._mapped(
+            "summarizing items", roles, prepare, _BLOCK
+        ):
             total = total + amount
             check_total(self.items, total)
             part.add(numbering.keyed(part_sums(outcome, number, items, size_limit)))
             cells.add(number, items)
-        if not n or self._n not in (None, n):
+        if not self._read or self._rows not in (None, self._read):
             self._refuse()
         tables = {"part": part.total(), **cells.tables()}
+        n = int(tables["part"]["n"].sum())
         return sums_of(tables, list(self._codes) or [""], n)
 
     def repeated_scores(
@@ -158,16 +174,17 @@ class Local:
         def count(block: Columns) -> Columns:
             inside = np.isin(grid.cell(block["score"]), cells)
             scores = block["score"][inside] + 0.0  # no -0
-            score, n = np.unique(scores, return_counts=True)
+            weight = block["weight"][inside] if "weight" in block else None
+            score, n = _counted(scores, weight)
             return {"score": score, "n": n}
 
-        counts = self._piled(("score",), ("n",), ("score",), count)
+        counts = self._piled(("score",), ("n",), ("score",), count, _BLOCK)
         chosen = (counts["n"] >= least) | np.isin(counts["score"], ends)
         return {name: values[chosen] for name, values in counts.items()}
 
     def _check(self, block: Columns) -> None:
         """Stop where outcomes, sizes or scores are not valid."""
-        bounds = self.items.outcome.bounds
+        bounds = {**self.items.outcome.bounds, "weight": WEIGHTS}
         if not all(bounds[role].hold(numbers) for role, numbers in block.items()):
             raise _NotValidError
 
@@ -177,9 +194,11 @@ class Local:
         names: Sequence[str],
         roles: Sequence[str],
         count: Callable[[Columns], Columns],
+        size: int,
     ) -> Columns:
         """Sums of a pass over some columns, by key."""
-        sums = added_parts(self._mapped("choosing bins", roles, count), keys, names)
+        parts = self._mapped("choosing bins", roles, count, size)
+        sums = added_parts(parts, keys, names)
         if not sums:
             self._refuse()
         return sums
@@ -199,9 +218,11 @@ class Local:
         title: str,
         roles: Iterable[str],
         work: Callable[[Columns], Result],
+        size: int,
     ) -> Iterator[Result]:
-        """Results of work on blocks of about a million items, in order, made in threads."""
-        chosen = self.items.roles.only(*roles)
+        """Results of work on blocks of some items, in order, made in threads."""
+        weight = [role for role in ("weight",) if role in self.items.roles]
+        chosen = self.items.roles.only(*roles, *weight)
 
         def run(block: Any) -> tuple[int, Result]:
             columns = columns_of(block, chosen)
@@ -209,11 +230,13 @@ class Local:
                 {role: self._numbers(role, values) for role, values in columns.items()}
             )
 
-        blocks = batches(self.table, chosen.columns, _BLOCK, self.items.source)
+        blocks = batches(self.table, chosen.columns, size, self.items.source)
+        self._read = 0
         with phase(title, unit="items", enabled=self._progress) as running:
             try:
                 for rows, result in ordered_map(run, blocks):
                     yield result
+                    self._read += rows
                     running.advance(rows)
             except _NotValidError:
                 self._refuse()
@@ -305,7 +328,7 @@ class _NotValidError(Exception):
 @compiled(_KERNELS, _ENOUGH_SUMS)
 def _add(number: Ints, items: Floats, sums: "GroupSum") -> None:
     """Add items to the rows of their keys, which are in the order of their first items."""
-    _, y, size = items
+    _, y, size, *weights = items
     cells = sums.cells.values()
     places = cells_of(cells, y, size, sums.least, ARRAYS)
     key = number
@@ -320,9 +343,10 @@ def _add(number: Ints, items: Floats, sums: "GroupSum") -> None:
     sums.used = len(keys)
     sums.index = None
     row = np.argsort(order)[row[used:]]
-    np.add.at(sums.counts[:, 1], row, 1)
+    weight = weights[0] if weights else np.ones_like(y)
+    np.add.at(sums.counts[:, 1], row, weight.astype(np.int64))
     if sums.whole:
-        np.add.at(sums.counts[:, 2], row, y.astype(np.int64))
+        np.add.at(sums.counts[:, 2], row, (y * weight).astype(np.int64))
     outcome = without_small(y, sums.least)
     sized = size if sums.size_power == 1 else square(size)
     powers = [(x, x * x, x * x * x) for x in (outcome, sized, size - y)]
@@ -330,7 +354,7 @@ def _add(number: Ints, items: Floats, sums: "GroupSum") -> None:
         factors = [
             power[k - 1] for power, k in zip(powers, exponents, strict=True) if k
         ]
-        np.add.at(column, row, reduce(operator.mul, factors))
+        np.add.at(column, row, reduce(operator.mul, [*factors, *weights]))
 
 
 class GroupSum:
@@ -366,7 +390,7 @@ class GroupSum:
         return int(number.max()) >> (_KEY_BITS - self._bits) == 0
 
     def add(self, number: Ints, items: Floats) -> None:
-        """Add items: numbers (n,); scores, outcomes and sizes (3, n)."""
+        """Add items: numbers (n,); scores, outcomes, sizes and any weights, (3 or 4, n)."""
         if not self.has_keys(number):
             raise StatisticsError(
                 "there are too many groups, folds and bins for one table: ask for fewer bins, or "
@@ -390,18 +414,30 @@ def part_sums(
 ) -> dict[str, NDArray[Any]]:
     """Sums over runs of items with equal numbers, and the ``number`` of each run."""
     starts = np.flatnonzero(np.diff(number, prepend=-1))
-    columns = dict(zip(outcome.bounds, items, strict=True))
+    columns = dict(zip(outcome.bounds, items[:UNWEIGHTED], strict=True))
+    weights = list(items[UNWEIGHTED:])
+    n = np.diff(starts, append=len(number))
+    if weights:
+        n = np.add.reduceat(weights[0].astype(np.int64), starts)
     sums = {
         "number": number[starts],
-        "n": np.diff(starts, append=len(number)),
+        "n": n,
         "score_min": np.minimum.reduceat(items[0], starts),
         "score_max": np.maximum.reduceat(items[0], starts),
     }
     for name in set(outcome.sums("part")) - sums.keys():
-        sums[name] = np.add.reduceat(
-            summand(name, outcome, columns, size_limit), starts
-        )
+        terms = [summand(name, outcome, columns, size_limit), *weights]
+        total = np.add.reduceat(reduce(operator.mul, terms), starts)
+        sums[name] = total.astype(np.int64) if name in outcome.integers else total
     return sums
+
+
+def _counted(keys: NDArray[Any], weight: Floats | None) -> tuple[NDArray[Any], Ints]:
+    """Distinct keys, with the number of their items."""
+    if weight is None:
+        return np.unique(keys, return_counts=True)
+    key, place = np.unique(keys, return_inverse=True)
+    return key, np.bincount(place, weight).astype(np.int64)
 
 
 @compiled(_KERNELS, _ENOUGH)

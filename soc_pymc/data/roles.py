@@ -33,6 +33,12 @@ _NEEDS = {
 FOLDS = Bounds(
     f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}", MOST_FOLDS - 1.0, 0.0, True
 )  # fmt: skip
+WEIGHTS = Bounds(
+    "weights must be whole numbers >= 1, as a row stands for so many equal items (survey weights "
+    "do not: fit without them, with group= for what they adjust for, and weight the predictions)",
+    1e9, 1.0, True,
+)  # fmt: skip
+_FURTHER = {"fold": FOLDS, "weight": WEIGHTS}
 
 # types of columns, in the words of errors
 _TEXT = "text"
@@ -76,7 +82,9 @@ class Roles(dict[str, str]):
     @property
     def outcomes(self) -> "Roles":
         """Columns of score and outcome."""
-        return Roles({r: c for r, c in self.items() if bounds_of(r) and r != "fold"})
+        return Roles(
+            {r: c for r, c in self.items() if bounds_of(r) and r not in _FURTHER}
+        )
 
     @property
     def columns(self) -> list[str]:
@@ -118,7 +126,7 @@ def is_group(role: str) -> bool:
 def bounds_of(role: str) -> Bounds | None:
     """Bounds of a role's numbers; None for roles of ids and labels."""
     bounds = (outcome.bounds for outcome in OUTCOMES.values())
-    return ChainMap({"fold": FOLDS}, *bounds).get(role)
+    return ChainMap(_FURTHER, *bounds).get(role)
 
 
 def needs_of(role: str) -> str:

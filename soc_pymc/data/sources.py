@@ -271,6 +271,8 @@ def _in_memory(source: Source, columns: Sequence[str] | None) -> Any:
     """Arrow table of the selected columns of a table in memory."""
     import pyarrow as pa
 
+    if columns == []:  # batches without columns forget their number of rows
+        return pa.table({"row": range(len(source))})
     if kind_of(source) in ("pandas", "polars"):
         # other columns may not fit
         source = source[chosen(source.columns, columns)]

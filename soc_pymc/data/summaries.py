@@ -411,8 +411,10 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
     """Warn of rates that are far from scores throughout, as where the exposure was forgotten."""
     outcome = items.outcome
     bins = stats.cells("part")
-    if items.score is None or not outcome.sizes_add or bins["score_min"].min() <= 0:
-        return  # such scores are not rates
+    ranges = bins["score_min"], bins["score_max"], bins["n"]
+    rates = outcome.sizes_add and ranges[0].min() > 0
+    if items.score is None or not rates or outcome.are_foreign(*ranges):
+        return
     fifth = (5 * middle_shares(bins["n"])).astype(int)
     sums = (SCORE_WEIGHT, "sum_t", "sum_N", "sum_y")
     n, t, size, events = (np.bincount(fifth, bins[name]) for name in sums)

@@ -17,7 +17,13 @@ from ..families.family import Family
 from ..families.rows import Pair
 from ..families.scales import LARGEST
 from ..fits.fit import Fit
-from ..posterior.item_columns import ThetaMixture, in_chunks, read_items, select
+from ..posterior.item_columns import (
+    ThetaMixture,
+    in_chunks,
+    read_items,
+    refuse_weighted,
+    select,
+)
 from ..posterior.predictive import Posterior, posterior_of
 
 # items whose posteriors are held at once by a thread, at most
@@ -85,7 +91,7 @@ def read_decision(
 ) -> DecisionItems:
     """Read and check the items of a decision, and further columns of their table."""
     posterior = posterior_of(fit)
-    check_outcomes(items)
+    refuse_weighted(check_outcomes(items))
     columns, labels = read_items(
         posterior.curves, items, [*([items.id] if items.id else []), *also], progress
     )

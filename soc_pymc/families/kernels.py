@@ -10,7 +10,7 @@ import numba
 import numpy as np
 
 from .._lib.arrays import Floats
-from .special_functions import ERROR, EVERY, MOST_TERMS, NEGLIGIBLE
+from .special_functions import ERROR, EVERY, MOST_TERMS, NEGLIGIBLE, STIRLING
 
 # smallest argument for series of polygamma functions
 _LEAST_POLYGAMMA = 10.0
@@ -28,6 +28,20 @@ _X, _FURTHER, _A, _B, _M, _LEAN, _INVERSE, _TERM = range(0, 8 * _LANES, _LANES)
 _VALUE, _BEFORE, _LAST, _BOTTOM = range(8 * _LANES, 12 * _LANES, _LANES)
 
 _compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
+
+
+@_compiled
+def stirling_sums(x):  # type: ignore[no-untyped-def]
+    """Sums (n,) of Stirling's series of `special_functions`."""
+    answer = np.empty_like(x)
+    for i in range(len(x)):
+        inverse = 1.0 / x[i]
+        square = inverse * inverse
+        value = 0.0
+        for j in range(len(STIRLING) - 1, 0, -1):
+            value = (value + STIRLING[j]) * square
+        answer[i] = (value + STIRLING[0]) * inverse
+    return answer
 
 
 @_compiled

@@ -28,6 +28,8 @@ PART_KEYS = ("group", "fold", "bin")
 SCORES = ("score_min", "score_max", SCORE_WEIGHT, *LINEAR.sums, *LOG.sums)
 # scores within this factor of the outcomes count as estimates of theta
 _ESTIMATE_FACTOR = 3.0
+# share of items with scores that theta cannot be, up to which these are faults of some rows
+_MOST_OUTSIDE = 0.25
 _SCORE_BOUNDS = Bounds("scores must be finite numbers")
 
 
@@ -336,6 +338,11 @@ class Outcome(ABC):
         estimate = scale.position(outcome.sum() / size.sum())
         alike = abs(mean - estimate) < np.log(_ESTIMATE_FACTOR)
         return bool(np.isfinite(mean + estimate) and alike)
+
+    def are_foreign(self, low: Floats, high: Floats, n: Floats) -> bool:
+        """Return True if many of n items at scores from low to high lie outside theta's range."""
+        outside = (high < self.theta.low) | (low > self.theta.high)
+        return bool(n[outside].sum() > _MOST_OUTSIDE * n.sum())
 
     def wrong_scores(self, score: Floats, y: Floats) -> Bools:
         """Mask of scores that cannot be estimates of theta, given the outcomes."""

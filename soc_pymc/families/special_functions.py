@@ -14,7 +14,7 @@ from scipy import special
 from .._lib.arrays import Floats, compiled, in_blocks
 
 HALF_LOG_2PI = 0.5 * float(np.log(2.0 * np.pi))
-_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
+STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
 _LEAST_STIRLING = 8.0  # smallest argument of Stirling's series
 # for the continued fraction of a Beta's tail
 ERROR = 2e-15
@@ -31,13 +31,15 @@ _MOST_SUMMED = 1000  # numbers of successes that are added up one by one
 _TAIL_SDS = 10.0
 _TAILS = 40.0
 _KERNELS = "soc_pymc.families.kernels"
-_WORTH_COMPILING = 500_000  # numbers for which compiling pays
+# numbers for which compiling a long loop pays, and importing Numba for a short one
+_WORTH_COMPILING = 500_000
+_WORTH_IMPORTING = 20_000_000
 _NODE, _NODE_SHARE = np.polynomial.legendre.leggauss(96)
 
 
 def stirling(x: Floats) -> Floats:
     """Log Gamma(x) - [(x - 1/2) log x - x + log(2 pi)/2] for x > 0, (n,), to 1e-14."""
-    value = stirling_series(x, _STIRLING)
+    value = _stirling_sums(x)
     is_small = np.flatnonzero(x < _LEAST_STIRLING)
     value[is_small] = _stirling_of_small(x[is_small])
     return value
@@ -53,10 +55,15 @@ def _stirling_of_small(x: Floats) -> Floats:
     for number in (14.0, 18.0, 20.0):
         product *= pair + number * square
     change = (x - 0.5) * np.log1p(8.0 / x) - 8.0 - np.log(product)
-    return change + stirling_series(shifted, _STIRLING)
+    return change + stirling_series(shifted, STIRLING)
 
 
-def stirling_series(x: Any, terms: Sequence[float] = _STIRLING[:4]) -> Any:
+@compiled(_KERNELS, _WORTH_IMPORTING)
+def _stirling_sums(x: Floats) -> Floats:
+    return np.asarray(stirling_series(x, STIRLING))
+
+
+def stirling_series(x: Any, terms: Sequence[float] = STIRLING[:4]) -> Any:
     """`stirling` of x of 32 and more by four terms, to 1e-16, or by more terms of smaller x."""
     inverse = 1.0 / x
     square = inverse * inverse

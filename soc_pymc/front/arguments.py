@@ -27,7 +27,7 @@ _ENTRY = re.compile(r"^(\w+) : .*\n((?:    .*\n|\n)+)", re.M)
 _SENTENCE = re.compile(r".*?(?=[.:;] |\.$)")
 Option = Callable[[ArgumentParser], Any]
 _OUTCOME_ROLES = [r for kind in OUTCOMES.values() for r in (kind.observed, kind.size)]
-_OTHERS = ("id", "fold", "cluster", "date")
+_OTHERS = ("id", "fold", "cluster", "date", "weight")
 METHODS = {"vi": "VI", "nuts": "NUTS", "five-steps": "FiveSteps"}
 # priors by name, the default of each kind of items first
 PRIORS: dict[str, type[Prior]] = {

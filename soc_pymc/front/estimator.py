@@ -1,6 +1,7 @@
 """A scikit-learn estimator: `soc.summarize`, `soc.fit` and `soc.item_posteriors` as methods."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -13,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .._fit import fit
 from .._lib.arguments import PROBABILITY, per_item, shown
 from .._lib.arrays import Columns, Floats
-from .._lib.errors import FitError, ItemsError
+from .._lib.errors import FitError, ItemsError, ItemsWarning, warn_user
 from ..data.engines import scan
 from ..data.items import ITEMS, Items
 from ..data.roles import Roles
@@ -55,7 +56,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         counts, unless `fit` gets noise sds or trials, or `y` are labels.
     pos_label : object
         The label of a success, of the two that `y` has, such as ``"yes"``. None takes labels that
-        are true or false; 0 and 1 are labels with ``prior=soc.Beta()`` or ``pos_label=1``.
+        are true or false, and 0 and 1 if scores are probabilities and no sizes are given, with a
+        warning; ``pos_label=1`` or ``prior=soc.Beta()`` say so, ``exposure=1`` says counts.
     bins : int or None
         Number of bins, as in `soc.summarize`.
     on_leakage : {"raise", "warn", "ignore"}
@@ -89,7 +91,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     """
 
     # passed on by routing, if they are given
-    __metadata_request__fit: ClassVar[dict[str, Any]] = _REQUESTS | {"cluster": True}
+    __metadata_request__fit: ClassVar[dict[str, Any]] = _REQUESTS | {
+        "cluster": True, "sample_weight": True
+    }  # fmt: skip
     __metadata_request__predict: ClassVar[dict[str, Any]] = _REQUESTS | {"y": True}
     __metadata_request__score: ClassVar[dict[str, Any]] = _REQUESTS | {
         "sample_weight": True
@@ -126,6 +130,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     def fit(
         self, X: ArrayLike, y: ArrayLike, exposure: Column = None, noise_sd: Column = None,
         trials: Column = None, group: Column = None, *, cluster: Column = None,
+        sample_weight: Column = None,
     ) -> Self:  # fmt: skip
         """Fit the curves E and Var(theta | t).
 
@@ -147,6 +152,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         cluster : array_like, shape (n,), or None
             Labels of clusters of items that depend on each other beyond their scores: intervals
             then allow for it.
+        sample_weight : array_like, shape (n,), or None
+            Whole numbers >= 0: how many equal items each row stands for. Other weights are refused.
 
         Returns
         -------
@@ -166,15 +173,29 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             for name, x in sizes.items()
         }
         labelled = self.pos_label is not None or np.asarray(y).dtype == bool
+        unsized = all(value is None for value in known.values())
+        if unsized and not labelled and self.prior in (None, "auto"):
+            labelled = _are_labels(observed, scores)
         outcome = _outcome_for(self.prior, known, labelled)
         size = self._size(outcome, sizes[outcome.size], scores)
         columns = {"score": scores, outcome.observed: observed, outcome.size: size}
         labels = _groups_of(group, scores)
         if cluster is not None:
             (labels["cluster"],) = _label_columns("cluster", np.ravel(cluster), scores)
+        kept = np.ones(len(scores), dtype=bool)
+        if sample_weight is not None:
+            weight = _per_item("sample_weight", np.asarray(sample_weight), scores)
+            kept = weight != 0
+            if not kept.any():
+                raise ItemsError(
+                    "sample_weight is zero for all rows: give some of them more"
+                )
+            labels["weight"] = weight
+        items = _as_items(outcome, columns, labels)
+        items = replace(items, source=items.source.filter(kept))
         reads = isinstance(self.prior, Prior) and self.prior.reads_joint
         self.statistics_: Statistics = summarize(
-            _as_items(outcome, columns, labels),
+            items,
             bins=self.bins, joint="auto" if self.prior == "auto" else reads,
             on_leakage=self.on_leakage, progress=self.progress,
         )  # fmt: skip
@@ -476,6 +497,21 @@ def _successes(y: ArrayLike, pos_label: object) -> Floats:
         text = f"y has the labels {shown(others.tolist())} besides pos_label={shown(pos_label)}"
         raise ItemsError(f"{text}: give two labels, none missing")
     return np.asarray(labels == pos_label, dtype=np.float64)
+
+
+def _are_labels(observed: Floats, scores: Floats) -> bool:
+    """Return True, with a warning, for outcomes of 0 and 1 with probabilities for scores."""
+    if (
+        not np.isin(observed, (0, 1)).all()
+        or not 0 <= scores.min() <= scores.max() <= 1
+    ):
+        return False
+    warn_user(
+        "y is 0 or 1 throughout and X has probabilities, so y are labels, not counts: "
+        "pos_label=1 says so without this warning, and fit(..., exposure=1) fits counts",
+        ItemsWarning,
+    )
+    return True
 
 
 def _as_items(

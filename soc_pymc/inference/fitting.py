@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._lib.arguments import A, OrNone
-from .._lib.errors import ConvergenceWarning, FitError, warn_user
+from .._lib.errors import ConvergenceWarning, FitError, ItemsWarning, warn_user
 from .._lib.threads import one_blas_thread
-from .._model.problem import check_prior
+from .._model.problem import prior_for
 from ..data.statistics import Statistics
-from ..families import family_of_kind
 from ..families.priors import Prior
 from ..fits.fit import Fit, Method
 from .fit_tree import conventional
 from .variational import VI
 
 _log = logging.getLogger(__name__)
+_FLAT = 1e-6  # rise of the mean's curve below which it is flat
 _METHOD = A(Method, "soc.VI(...), soc.NUTS(...) or soc.FiveSteps(...)")
 
 if TYPE_CHECKING:
@@ -40,15 +40,10 @@ def fit_prior(
         import pymc as pm  # which takes a second to load
 
         A(pm.Model, "soc.model(stats, prior), to which you added terms")(model, "model")
-    if not isinstance(stats, Statistics):
-        raise FitError(
-            f"soc.fit takes statistics, not {type(stats).__name__}: call soc.summarize(items) first"
-        )
     if not stats.n_items:
         raise FitError("the statistics hold no items: there is nothing to fit")
-    prior = family_of_kind(stats.kind).prior() if prior is None else prior
+    prior = prior_for(prior, stats)
     method = VI() if method is None else method
-    check_prior(prior, stats)
     _log.info(
         "fitting %r by %r to %s items in %s bins",
         prior,
@@ -69,4 +64,21 @@ def fit_prior(
     _log.info("the fit %s after %.1f s: %s", state, status.seconds, status.reason)
     if not status.converged:
         warn_user(status.reason, ConvergenceWarning)
-    return Fit(conventional(tree), prior, method, status)
+    fit = Fit(conventional(tree), prior, method, status)
+    if prior.monotone and _is_flat(fit):
+        warn_user(
+            f"E(theta | t) does not rise with {stats.roles['score']!r}, and monotone=True makes it "
+            "flat: if theta falls as the score rises, reverse the score, such as -score or "
+            "1 - score, or leave out monotone=True",
+            ItemsWarning,
+        )
+    return fit
+
+
+def _is_flat(fit: Fit) -> bool:
+    """Return True if the mean, which nowhere falls, ends where it begins in most draws."""
+    knots = fit.curves.knots("mean_knot")
+    ends = fit.curves.axis("mean").inverse(knots[[0, -1]])
+    location, _ = fit.curves.at(ends)
+    rise = np.median(location[:, 1] - location[:, 0])
+    return len(knots) > 1 and bool(rise < _FLAT)

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from .._lib.arguments import PROBABILITY, A, OrNone, Whole, numbers_of, shown
+from .._lib.arguments import PROBABILITY, A, OrNone, Whole, numbers_of, per_item, shown
 from .._lib.arrays import Bools, Floats
 from .._lib.errors import ItemsError
 from .._lib.reprs import counted
@@ -235,7 +235,7 @@ class CalibrationDisplay:
     Attributes
     ----------
     score : numpy.ndarray, shape (200,)
-        Predicted probabilities.
+        Predicted probabilities, or scores.
     mean : numpy.ndarray, shape (200,)
         E(y | score) there.
     lower : numpy.ndarray, shape (200,)
@@ -293,7 +293,8 @@ class CalibrationDisplay:
     def plot(self, ax: Axes | None = None) -> "CalibrationDisplay":
         """Draw the curve in the next colour, its band, and bins over the diagonal; return self."""
         panel: Axes = style.panels(ax, (5.5, 5.5))[0]
-        if _DIAGONAL not in panel.get_legend_handles_labels()[1]:
+        probabilities = self.score.min() >= 0 and self.score.max() <= 1
+        if probabilities and _DIAGONAL not in panel.get_legend_handles_labels()[1]:
             panel.plot(
                 [0, 1], [0, 1], "--", color=style.REFERENCE, lw=1, label=_DIAGONAL
             )
@@ -310,12 +311,13 @@ class CalibrationDisplay:
         # not clipped: a point at 0 or 1 is complete
         points |= {"clip_on": False, "zorder": 3}
         panel.errorbar(self.bins["p"], share, yerr=bars, **points)
-        panel.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        panel.set(ylim=(0, 1))
+        if probabilities:
+            panel.set(xlim=(0, 1), aspect="equal")
         prob = f"{self.prob:.0%}"
         title = f"Calibration curve, {prob} band of the whole curve\ndots: bins, {prob} intervals"
-        style.finish(
-            panel, title, "predicted probability", "share of the positive class"
-        )
+        across = "predicted probability" if probabilities else "score"
+        style.finish(panel, title, across, "share of the positive class")
         self.ax_ = panel
         self.figure_ = panel.figure  # type: ignore[assignment]
         return self
@@ -331,19 +333,20 @@ def plot_calibration(
     prior: Beta | None = None,
     name: str | None = None,
     ax: Axes | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> CalibrationDisplay:
     """Draw the calibration curve of predicted probabilities with a band, from labels alone.
 
     The curve is the mean of a Beta prior given the score. Where the band leaves the diagonal, the
-    probabilities are not calibrated.
+    probabilities are not calibrated. Scores in points, such as 300 to 850, have no diagonal.
 
     Parameters
     ----------
     y : array_like, shape (n,)
         Labels of two classes.
     p : array_like, shape (n,)
-        Predicted probabilities of the positive class. Predictions of exactly 0 or 1 are not part of
-        the curve.
+        Predicted probabilities of the positive class, of which exact 0 and 1 are not part of the
+        curve; or scores of any kind, of which a quarter or more are not from 0 to 1.
     n_bins : int
         Number of bins of equally many items.
     pos_label : object
@@ -356,6 +359,8 @@ def plot_calibration(
         Name of the curve in the legend.
     ax : Axes or None
         Axes to draw in, where each further curve has another colour; None makes a figure.
+    sample_weight : array_like, shape (n,), or None
+        Whole numbers >= 0: how many equal items each label stands for. Other weights are refused.
 
     Returns
     -------
@@ -387,25 +392,47 @@ def plot_calibration(
         shapes = f"not {labels.shape} and {predicted.shape}"
         raise ItemsError(f"y and p must be vectors of one length, {shapes}")
     labels = _is_positive(labels, pos_label)
-    if outside := int((~((predicted >= 0) & (predicted <= 1))).sum()):
-        raise ItemsError(
-            f"{outside:,} of {predicted.size:,} probabilities p are not from 0 to 1"
-        )
-    proper = (predicted > 0) & (predicted < 1)
+    weight = per_item(
+        1 if sample_weight is None else sample_weight,
+        "sample_weight",
+        len(labels),
+        ItemsError,
+    )
+    labels, predicted, weight = (x[weight != 0] for x in (labels, predicted, weight))
+    outcome = OUTCOMES[BinomialItems.kind]
+    foreign = outcome.are_foreign(predicted, predicted, np.ones(predicted.size))
+    valid = (predicted >= 0) & (predicted <= 1)
+    needed = "probabilities p are not from 0 to 1"
+    if foreign:
+        valid = np.isfinite(predicted)
+        needed = "scores p are not finite"
+    if invalid := int((~valid).sum()):
+        raise ItemsError(f"{invalid:,} of {predicted.size:,} {needed}")
+    proper = foreign | outcome.theta.holds(predicted)
     if not proper.any():
         raise ItemsError(
             "all probabilities p are exactly 0 or 1: there is no curve to draw"
         )
-    table = pd.DataFrame({"p": predicted, "y": labels.astype(float), "n": 1})[proper]
-    items = BinomialItems(table, score="p", successes="y", trials="n")
+    columns = {
+        "p": predicted,
+        "y": labels.astype(float),
+        "n": 1,
+        "sample_weight": weight,
+    }
+    table = pd.DataFrame(columns)[proper]
+    repeats = None if sample_weight is None else "sample_weight"
+    items = BinomialItems(table, score="p", successes="y", trials="n", weight=repeats)
     fit = fit_prior(summarize(items, on_leakage="ignore"), prior)
     # beyond 98% of the scores, what is smooth in the logit runs upright along the linear axis
     axis = fit.axis("mean")
-    low, high = axis(np.quantile(table["p"], _ENDS))
+    labels, predicted, proper = (
+        np.repeat(x, weight.astype(np.int64)) for x in (labels, predicted, proper)
+    )
+    low, high = axis(np.quantile(predicted[proper], _ENDS))
     scores = np.asarray(axis.inverse(np.linspace(low, high, _POINTS)))
     curve = calibration_curves(fit, scores)[["mean"]]
     lower, mean, upper = bands(curve, prob, simultaneous=True)["mean"].to_numpy()
-    observed = _share_by_bin(labels, predicted, n_bins, prob)
+    observed = _share_by_bin(labels, predicted, proper, n_bins, prob)
     curves = {"score": scores, "mean": mean, "lower": lower, "upper": upper}
     display = CalibrationDisplay(**curves, bins=observed, prob=prob, fit=fit, name=name)
     return display.plot(ax)
@@ -426,9 +453,10 @@ def _is_positive(labels: NDArray[Any], pos_label: object) -> Bools:
     return np.asarray(labels == (1 if pos_label is None else pos_label), dtype=bool)
 
 
-def _share_by_bin(labels: Bools, p: Floats, n_bins: int, prob: float) -> pd.DataFrame:
+def _share_by_bin(
+    labels: Bools, p: Floats, proper: Bools, n_bins: int, prob: float
+) -> pd.DataFrame:
     """Return shares of positive labels in bins of equally many items, with Jeffreys' intervals."""
-    proper = (p > 0) & (p < 1)
     cuts = np.unique(
         np.quantile(p[proper], np.arange(1, n_bins) / n_bins, method="higher")
     )

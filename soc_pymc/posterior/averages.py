@@ -23,7 +23,7 @@ from .item_columns import (
     prior_columns,
     select,
 )
-from .predictive import EstimatedNoise, Posterior, widened
+from .predictive import EstimatedNoise, Posterior, posterior_under, widened
 from .prior_build import table_of, why_no_table
 
 # points along each axis of a mesh of 1, 2 or 3 (score, size, outcome), and least number of items
@@ -35,6 +35,8 @@ _SMALL = 1e-4
 # items that prove a mesh; error allowed, in widths of the interval
 _SAMPLE = 40
 _WITHIN = 0.02
+# draws of distributions of items left out, which tests of thousands of items compare
+_DRAWS_WITHOUT = 250
 
 _Pair = tuple[Floats, Floats]
 # From log densities (members, n) of outcomes, the ends (2, members, n) of their cdf intervals, made
@@ -320,18 +322,23 @@ def density_moments(posterior: Posterior, columns: Columns) -> Floats:
 
     By the prior table, which is close where the densities differ little from draw to draw.
     """
-    return _over_members(posterior, columns, 3, _density_moments)
+    return _over_members(posterior, columns, 3, _density_moments, posterior)
 
 
 def cdf_without(posterior: Posterior, columns: Columns) -> _Pair:
     """`cdf_interval` of items that are left out of the fit, as draws weighted by 1 / p say."""
-    return proper(*_over_members(posterior, columns, 2, _ends_without))
+    drawn = posterior_under(posterior.curves.thin(_DRAWS_WITHOUT))
+    return proper(*_over_members(posterior, columns, 2, _ends_without, drawn))
 
 
 def _over_members(
-    posterior: Posterior, columns: Columns, number: int, summarized: _Summary
+    posterior: Posterior,
+    columns: Columns,
+    number: int,
+    summarized: _Summary,
+    drawn: Posterior,
 ) -> Floats:
-    """Summaries (number, n) over the table's nodes; over all draws where these are not close."""
+    """Summaries (number, n) over the table's nodes; over draws where these are not close."""
     curves = posterior.curves
     family = posterior.family
     summaries = np.full((number, len(columns["score"])), np.nan)
@@ -346,11 +353,11 @@ def _over_members(
             values = summarized(log_density, interval, _node_weights(theta), theta.ways)
             summaries[:, part] = np.where(theta.flagged, np.nan, values)
     by_draws = np.flatnonzero(np.isnan(summaries).any(axis=0))
-    for chunk in _chunks(posterior, by_draws):
+    for chunk in _chunks(drawn, by_draws):
         items = select(columns, chunk)
-        log_density = posterior.log_density(items)
+        log_density = drawn.log_density(items)
         equal = np.full(log_density.shape, 1.0 / len(log_density))
-        by_draw = partial(posterior.cdf_by_draw, items)
+        by_draw = partial(drawn.cdf_by_draw, items)
         summaries[:, chunk] = summarized(log_density, by_draw, equal, ())
     return summaries
 

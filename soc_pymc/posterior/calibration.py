@@ -23,7 +23,7 @@ from .._lib.threads import one_blas_thread
 from ..data.items import label_of
 from ..data.roles import CROSS, MARK
 from ..data.statistics import STATISTICS, Statistics
-from ..families import family_of, family_of_kind
+from ..families import family_of
 from ..families.priors import Prior
 from ..families.scales import LINEAR, LOG, LOGIT, SCALES
 from ..fits.curves import Curves
@@ -327,11 +327,10 @@ def prior_predictive(
     items = DRAWS(items, "items")
     seed = SEED(seed, "seed")
     # which import PyMC
-    from .._model.problem import build, check_prior, prior_draws
+    from .._model.problem import build, prior_draws, prior_for
     from ..inference.fit_tree import conventional, tree_of_draws
 
-    prior = family_of_kind(stats.kind).prior() if prior is None else prior
-    check_prior(prior, stats)
+    prior = prior_for(prior, stats)
     what = f"{draws:,} draws of {items:,} items in {stats.bins:,} bins"
     size = 8.0 * 4.0 * draws * max(items, stats.bins)
     refuse_beyond_memory(size, what, "take fewer draws or items")

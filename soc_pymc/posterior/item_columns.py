@@ -14,9 +14,9 @@ from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import is_shown, parts, phase
 from .._lib.threads import ordered_map
-from ..data.engines import check_types, scan
+from ..data.engines import check_types, no_rows, scan
 from ..data.items import Items, check_outcomes
-from ..data.roles import MARK, Roles, columns_of
+from ..data.roles import MARK, WEIGHTS, Roles, columns_of
 from ..data.sources import arrow_table
 from ..data.statistics import Statistics
 from ..families.family import Family
@@ -183,7 +183,10 @@ def frame_columns(curves: Curves, items: Items) -> Columns:
 def read_items(
     curves: Curves, items: Items, by: Sequence[str], progress: bool | None
 ) -> tuple[Columns, dict[str, pd.Series]]:
-    """Validated columns of all items, and the columns `by`; warns of scores far from the fit's."""
+    """Validated columns of all items, and the columns `by`; warns of scores far from the fit's.
+
+    Rows with a weight are repeated.
+    """
     posterior_roles(curves, items)
     read = replace(items, id=None, fold=None, cluster=None, date=None)
     with phase("checking items", enabled=is_shown(progress)):
@@ -196,7 +199,12 @@ def read_items(
     if not curves.groups:
         columns.pop("group", None)
     warn_of_extrapolation(curves, columns["score"])
-    return columns, {name: table[name].to_pandas() for name in by}
+    labels = {name: table[name].to_pandas() for name in by}
+    if (weight := columns.pop("weight", None)) is None:
+        return columns, labels
+    rows = np.repeat(np.arange(len(weight)), weight.astype(np.int64))
+    labels = {x: label.iloc[rows].reset_index(drop=True) for x, label in labels.items()}
+    return select(columns, rows), labels
 
 
 def refuse_invalid(columns: Columns, items: Items) -> None:
@@ -206,9 +214,11 @@ def refuse_invalid(columns: Columns, items: Items) -> None:
     y, size = own_outcomes(outcome, {"score": columns["score"]})
     y = columns.get(outcome.observed, y)
     size = columns.get(outcome.size, size)
+    if not len(y):
+        raise ItemsError(no_rows(items))
     if not (
-        len(y)
-        and outcome.validity.are_valid(columns["score"], y, size)
+        outcome.validity.are_valid(columns["score"], y, size)
+        and WEIGHTS.hold(columns.get("weight", np.ones(1)))
         and not any(
             label is None or (crossings and label.count(MARK) != crossings)
             for label in columns.get("group", ())
@@ -217,6 +227,15 @@ def refuse_invalid(columns: Columns, items: Items) -> None:
         scan(items, progress=False)  # which says all that is wrong
         raise ItemsError(
             "some items are not valid, but were when they were read again: try again"
+        )
+
+
+def refuse_weighted(items: Items) -> None:
+    """Refuse rows that stand for several items, where each row must be one."""
+    if items.weight is not None:
+        raise ItemsError(
+            f"rows of weight= {items.weight!r} stand for several items, and here each row must be "
+            "one: repeat the rows, such as by frame.loc[frame.index.repeat(weight)]"
         )
 
 

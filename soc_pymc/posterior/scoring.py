@@ -140,6 +140,7 @@ def item_posteriors(
     _log.debug("scoring %r with draws=%r", items, draws)
     group = items.group if curves.groups else None
     items = replace(items, group=group, id=None, fold=None, cluster=None, date=None)
+    items = replace(items, weight=None)
     names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, probs)]
     names += [P_ZERO] * fit.prior.zero
     batch = _BATCH_OF_FEW if draws == "auto" else _BATCH

@@ -146,9 +146,8 @@ def test_a_prior_is_kept_if_it_gains_a_nat_and_can_be_trusted(elpd, doubtful, ch
         loos[code_of(prior)] = (None if total is None else loo, "")
     monkeypatch.setattr(selection, "left_out", lambda code, *_, **__: loos[code])
     monkeypatch.setattr(selection, "_KINDS", [])
-    fits = {None: SimpleNamespace(prior=soc.Gamma())}
-    fits |= {prior: SimpleNamespace(prior=prior) for prior in priors.values()}
-    search = selection.Selection(SimpleNamespace(groups=()), fits.get, str)
+    fits = {prior: SimpleNamespace(prior=prior) for prior in priors.values()}
+    search = selection.Selection(SimpleNamespace(kind="poisson", groups=()), fits.get, str)
     search.run()
     for prior in [*priors.values()][1:]:
         search._judge(fits[prior])
@@ -232,7 +231,11 @@ def test_zeros_are_found_where_they_are(n, share):
 
 @pytest.mark.parametrize("differ", thinned([False, True], [False]))
 def test_named_groups_are_kept_if_they_predict_better(differ):
-    """Six levels alike, or a third apart, of 300 items; by chance one table in eight keeps them."""
+    """Six levels alike, or a third apart, of 300 items; by chance one table in eight keeps them.
+
+    They are not fitted where they may gain less than a nat. If they differ they gain 0.60 to 0.73
+    of the estimate on six seeds, 0.9 to 1.3 on real tables; it is not to be below half or above.
+    """
     frame, _ = counts_with_zeros(300, 0.0, 5)
     level = np.arange(300) % 6
     rate = np.where(level < 3, 0.8, 1.25) if differ else np.ones(300)
@@ -244,7 +247,14 @@ def test_named_groups_are_kept_if_they_predict_better(differ):
     stats = soc.summarize(items, on_leakage="ignore", **QUIET)
     fit = soc.fit(stats, "auto", FAST, **QUIET)
     assert fit.prior.groups == differ, fit.selection
-    assert {"soc.Gamma()", "soc.Gamma(groups=False)"} <= set(fit.selection["prior"])
+    rows = fit.selection.set_index("prior")
+    pooled = soc.fit(stats, soc.Gamma(groups=False), FAST, **QUIET)
+    [step] = selection._groups(pooled, stats)
+    if differ:
+        gain = rows.loc["soc.Gamma()", "elpd"] - rows.loc["soc.Gamma(groups=False)", "elpd"]
+        assert 0.5 * step.nats < gain < step.nats
+    else:
+        assert rows.loc["soc.Gamma()", "reason"] == f"not fitted: it may gain {step.nats:.1f} nats"
 
 
 def test_constant_curves_are_tried_where_items_are_few():

@@ -100,6 +100,7 @@ def test_compiled_loops_give_the_same_bits():
     density = functions.log_beta_binomial(y, n, a, b)
     for loop, arrays in (
         (functions._beta_fraction, (theta, 1.0 - theta, a, b)),
+        (functions._stirling_sums, (a,)),
         (functions._tail_sums, (y, low, np.exp(density - density.max()), n, a, b)),
     ):
         with np.errstate(all="ignore"):

@@ -145,6 +145,24 @@ def test_labels_are_true_and_false_or_text():
         calibrator.fit(p, np.append(words[:-1], "returned"))
 
 
+@pytest.mark.parametrize("number", [int, float])
+def test_zeros_and_ones_beside_probabilities_are_labels(number):
+    """The same fit as of true and false; counts with an exposure, or beside other scores."""
+    rng = np.random.default_rng(2)
+    p = rng.uniform(0.05, 0.95, 400)
+    y = (rng.random(400) < p).astype(number)
+    calibrator = soc.SecondOrderCalibrator(method=soc.VI(draws=50))
+    with pytest.warns(soc.ItemsWarning, match="y are labels") as caught:
+        predicted = clone(calibrator).fit(p, y).predict(p)
+    assert len(caught) == 1
+    for labels, label in ((y == 1, None), (y, 1)):
+        told = clone(calibrator).set_params(pos_label=label).fit(p, labels)
+        np.testing.assert_array_equal(told.predict(p), predicted)
+    for scores, exposure in ((p, 1), (3.0 * p, None)):
+        counts = clone(calibrator).fit(scores, y, exposure=exposure)
+        assert isinstance(counts.fit_.prior, soc.Gamma)
+
+
 @pytest.mark.slow
 def test_clusters_widen_the_fit(example):
     frame = example("gamma").frame.head(600)
@@ -165,6 +183,9 @@ EXPECTED = {
     "check_fit1d": "vectors of scores are taken on purpose",
     "check_fit2d_predict1d": "vectors of scores are taken on purpose",
     "check_n_features_in_after_fitting": "it drops a column, and there is but one",
+    "check_sample_weight_equivalence_on_dense_data": "its scores have 30 columns",
+    "check_sample_weights_not_overwritten": "its scores have two columns",
+    "check_sample_weights_shape": "its scores have two columns",
 }
 
 

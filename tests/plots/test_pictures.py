@@ -54,6 +54,7 @@ PICTURES = {
     "plot_curves": lambda m: m.fit,
     "plot_prior": lambda m: m.fit,
     "plot_pit": lambda m: soc.check(m.fit, m.items, subset=100, progress=False),
+    "plot_outliers": lambda m: soc.check(m.fit, m.items, subset=100, progress=False),
     "plot_shrinkage": lambda m: soc.item_posteriors(m.fit, m.items, progress=False),
     "plot_prior_predictive": lambda m: soc.prior_predictive(m.fit.prior, m.stats, 30, items=100),
 }
@@ -212,7 +213,7 @@ def test_a_calibrated_estimator_stays_within_the_band():
     ("y", "p", "text"),
     [
         ([0, 2], [0.2, 0.3], "neither 0 nor 1"),
-        ([0, 1], [-0.1, 0.3], "1 of 2 probabilities p"),
+        ([0, 1, 1, 0], [-0.1, 0.3, 0.4, 0.5], "1 of 4 probabilities p"),
         ([0, 1], [0.0, 1.0], "exactly 0 or 1"),
         ([0, 1, 1], [0.2, 0.3], "one length"),
         (["a", "b"], [0.2, 0.3], "pos_label"),

@@ -6,6 +6,8 @@ import duckdb
 import ibis
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from scipy import optimize, stats
 from scipy import stats as laws
@@ -214,6 +216,24 @@ def test_every_way_to_score_gives_the_same(unscored, unscored_fit, tmp_path):
         assert len(np.unique(expected)) > 100
 
 
+def test_new_items_without_any_column_get_the_prior(unscored, unscored_fit, tmp_path):
+    """From every kind of table; as an outcome without information, exactly."""
+    new = pd.DataFrame({"any": [object(), "b"], "name": ["c", "d"]})[::-1]
+    bare = type(unscored[0])
+    outcome = unscored[0].outcome
+    columns = {outcome.observed: 0, outcome.size: outcome.no_information}
+    informed = bare(new.assign(**columns), score=None, **{name: name for name in columns})
+    expected = soc.item_posteriors(unscored_fit, informed, **QUIET).filter(like="theta_")
+    new[["name"]].to_csv(tmp_path / "new.csv", index=False)
+    tables = (pl.DataFrame(new[["name"]]), pa.table(new[["name"]]), str(tmp_path / "new.csv"))
+    for table in (new, *tables, ibis.memtable(new[["name"]])):
+        scored = soc.item_posteriors(unscored_fit, bare(table, score=None), **QUIET)
+        numbers = [scored[name] for name in expected]
+        np.testing.assert_array_equal(np.transpose(numbers), expected)
+    with pytest.raises(soc.ItemsError, match="has no rows"):
+        soc.item_posteriors(unscored_fit, bare(new[:0], score=None), **QUIET)
+
+
 def test_check_decisions_pictures_and_report(unscored, unscored_fit, tmp_path):
     items = unscored[0]
     check = soc.check(unscored_fit, items, **QUIET)
@@ -270,8 +290,8 @@ def test_a_forgotten_score_is_named(unscored_fit, example, unscored):
     unscored_items = soc.PoissonItems(frame, score=None, count="count", exposure="exposure")
     with pytest.raises(soc.ItemsError, match="give them score="):
         soc.item_posteriors(example("gamma").fit, unscored_items)
-    with pytest.raises(soc.ItemsError, match="need columns"):
-        soc.PoissonItems(frame, score=None)
+    with pytest.raises(soc.ItemsError, match="name no column of counts"):
+        soc.summarize(soc.PoissonItems(frame, score=None))
     with pytest.raises(TypeError, match="score"):
         soc.PoissonItems(frame, count="count", exposure="exposure")
 
