@@ -52,6 +52,7 @@ from .observations import (
     observe,
     totals_without_folds,
 )
+from .outliers import MOST, Outliers, outliers
 
 _TREE_DRAWS = 1000  # in the tree for ArviZ
 _MOST_COLUMNS = 8  # most columns of a table that advice names unasked
@@ -104,12 +105,47 @@ class CheckResult(Result):
 
     loo: LeftOut | None = None
     remedies: tuple[Remedy, ...] = ()
+    outliers: Outliers | None = None
     rows: ClassVar[int] = 5
 
     @property
     def elpd(self) -> Any:
         """See the class."""
         return self.loo and self.loo.record()
+
+    def worst(self, n: int = 10) -> pd.DataFrame:
+        """Return the items whose outcomes lie farthest in the tails of what the model predicts.
+
+        Parameters
+        ----------
+        n : int
+            Number of items, at most 100.
+
+        Returns
+        -------
+        pandas.DataFrame
+            By ``item``, its row from 0: score, outcome, size and groups; the ``estimate`` of theta
+            by the outcome alone; the ``expected`` one, and how many predictive ``sds`` lie between;
+            the two-sided tail probability ``p``, and how many of all items have one as small
+            ``by_chance``; the posterior mean ``theta_mean``, and ``robust_mean``, that under a
+            prior whose tails are as wide as these items show.
+
+        Raises
+        ------
+        FitError
+            If `n` is not in its range, or statistics were checked, which have no items.
+
+        Examples
+        --------
+        >>> import soc_pymc as soc
+        >>> worst = soc.check(fit, items).worst(3)
+        >>> bool((worst["by_chance"] > 0.01).all())
+        True
+        """
+        n = Whole(1, MOST)(n, "n")
+        if self.outliers is None:
+            raise FitError("statistics have no items to list: check the items")
+        return self.outliers.table().head(n)
 
     def _repr_html_(self) -> str:
         return super()._repr_html_() + str(made_above("pit_image", self))
@@ -236,6 +272,7 @@ class Checks:
         ends = pit.cdf_ends(posterior, items.columns, self.progress)
         groups, rows = self._of_pit(items, ends, rngs[0])
         rows += self._of_outcomes(items.columns)
+        gains = Gains(posterior, observed, rngs[2])
         sample = items
         where = ALL
         if not isinstance(self.data, Statistics):
@@ -245,16 +282,19 @@ class Checks:
             if self.exact_draws and made_fit:
                 values = groups["loo_pit"][posterior.outcome.observed].to_numpy()
                 rows.append(pit.loo_pit_finding(values, where))
+        far = None
+        if not isinstance(self.data, Statistics):
+            far = outliers(gains, observed, ends)
         loo = self.loo
         if not fit.one_draw:
             loo = loo or leave_one_out(posterior, sample, self.progress)
             rows += [*self._of_left_out(loo, where), *self._of_clusters()]
         table = result_table([*rows, *_of_status(fit.status)])
         table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = n
-        gains = Gains(posterior, observed, rngs[2])
         advice = advise(
-            table, fit, gains, n, made_fit, self._too_little_variation(table)
-        )
+            table, fit, gains, n, made_fit,
+            far=far.beyond_chance if far else 0, cause=self._too_little_variation(table),
+        )  # fmt: skip
         remedies = (*advice, *pit.rare_levels(labels))
         counts = table["verdict"].value_counts()
         numbers = ", ".join(f"{counts.get(v, 0)} {v}" for v in VERDICTS)
@@ -268,6 +308,7 @@ class Checks:
             title=title,
             loo=loo,
             remedies=remedies,
+            outliers=far,
         )
 
     def _too_little_variation(self, table: pd.DataFrame) -> str:
@@ -348,7 +389,11 @@ class Checks:
             mean = np.median(curves["mean"], axis=0)
             variance = np.median(curves["variance"], axis=0)
             low, high = np.quantile(curves["mean"], [0.16, 0.84], axis=0)
-            centres = part[outcome.size], mean, variance + ((high - low) / 2) ** 2
+            centres = (
+                posterior.typical_sizes(part),
+                mean,
+                variance + ((high - low) / 2) ** 2,
+            )
             replicates = posterior.simulate(part, rng, draws)
             outcomes = np.vstack([replicates, part[outcome.observed]])
             sums += [summary(outcomes, *centres) for summary in summaries.values()]

@@ -53,6 +53,7 @@ _SWAY = 0.01
 _CLOSE = 1e-9
 _STEPS = 100
 _HALVINGS = 30
+_LARGEST_RATIO = 1e100  # of densities, whose squares are added up
 # rows refitted without an item, those of the largest k, and steps to the ratio of constants
 _MOST_REFITTED = 25
 _BRIDGE_STEPS = 30
@@ -335,28 +336,45 @@ def mixture_weights(log_density: Floats, n: Ints) -> Floats:
     density = np.exp(log_density - log_density.max(axis=0))
     share = n / n.sum()
     weight = np.full(len(density), 1.0 / len(density))
-    value = share @ np.log(weight @ density)
+
+    def score(weight: Floats) -> float:
+        return float(share @ np.log(weight @ density))
+
     for _ in range(_STEPS):
-        # of a concave function of weights >= 0 whose sum is 1 at the best ones: its second order
-        ratio = density / (weight @ density)
+        ratio = np.minimum(density / (weight @ density), _LARGEST_RATIO)
         slope = ratio @ share
         if slope.max() - 1.0 < _CLOSE:  # nothing gains more than this
             break
-        bend = (ratio * share) @ ratio.T
-        root = np.linalg.cholesky(bend + np.diag(_CLOSE * bend.diagonal() + 1e-300))
-        goal = np.linalg.solve(root, 2.0 * slope - 1.0)
-        best = optimize.nnls(root.T, goal)[0]
-        step = best / best.sum() - weight
-        for factor in 0.5 ** np.arange(_HALVINGS):
-            tried = weight + factor * step
-            gained = share @ np.log(tried @ density)
-            if gained > value:
-                break
-        else:
+        # to the best weights of the concave score to second order; where outliers make that order
+        # useless, to the component that gains most
+        goals = (
+            _second_order(ratio, share, slope),
+            np.arange(len(slope)) == slope.argmax(),
+        )
+        value = score(weight)
+        steps = (
+            weight + factor * (goal - weight)
+            for goal in goals
+            for factor in 0.5 ** np.arange(_HALVINGS)
+        )
+        tried = next((step for step in steps if score(step) > value), None)
+        if tried is None:
             break
         weight = tried
-        value = gained
     return weight
+
+
+def _second_order(ratio: Floats, share: Floats, slope: Floats) -> Floats:
+    """Best weights >= 0 of sum 1, of a quadratic score; NaN where that has none."""
+    bend = (ratio * share) @ ratio.T
+    root = np.linalg.cholesky(bend + np.diag(_CLOSE * bend.diagonal() + 1e-300))
+    goal = np.linalg.solve(root, 2.0 * slope - 1.0)
+    try:
+        best = optimize.nnls(root.T, goal)[0]
+    except RuntimeError:  # it may go in circles where densities hardly differ
+        best = np.zeros_like(goal)
+    total = best.sum()
+    return np.asarray(best / total if total > 0 else np.full_like(best, np.nan))
 
 
 @one_blas_thread
@@ -405,9 +423,12 @@ def cross_validate(
         raise StatisticsError(
             "the statistics have no folds: summarize the items with folds=10, or with fold="
         )
+    reads_joint = "noise_df=" if stats.noise_df else ""
     if prior is not None and (not hasattr(prior, "mixture") or prior.reads_joint):
+        reads_joint = f"soc.{type(prior).__name__}"
+    if reads_joint:
         raise FitError(
-            f"soc.{type(prior).__name__} reads joint cells, which have no folds: compare such fits "
+            f"{reads_joint} reads joint cells, which have no folds: compare such fits "
             "by leave-one-out, soc.compare({...}, statistics)"
         )
     table = {}

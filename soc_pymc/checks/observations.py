@@ -45,9 +45,13 @@ class Observations:
         """Return the places of at most so many random rows, in order, and these rows."""
         number = len(self.n)
         chosen = np.sort(rng.choice(number, min(most, number), replace=False))
-        labels = {name: values.iloc[chosen] for name, values in self.labels.items()}
-        columns = select(self.columns, chosen)
-        return chosen, Observations(columns, self.n[chosen], labels, self.roles)
+        return chosen, self.at(chosen)
+
+    def at(self, place: Ints) -> "Observations":
+        """Return the rows at these places."""
+        labels = {name: values.iloc[place] for name, values in self.labels.items()}
+        columns = select(self.columns, place)
+        return Observations(columns, self.n[place], labels, self.roles)
 
 
 def observe(

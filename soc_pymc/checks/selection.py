@@ -211,7 +211,9 @@ def _with_codes(table: pd.DataFrame) -> pd.DataFrame:
 def _exposure(best: Fit, stats: Statistics) -> Iterator[Step]:
     """A term in exposure, by what it gains at the mode."""
     family = family_of(best.prior)
-    if best.prior.exposure is None and sizes_vary(stats, family):
+    if best.prior.exposure or stats.noise_law:
+        return
+    if sizes_vary(stats, family):
         prior = replace(best.prior, exposure=Spline())
         pilot = find_pilot(stats, family, prior, full=False)
         yield Step(prior, pilot.gain_of("exposure"))

@@ -112,7 +112,7 @@ class Evidence:
 
     @property
     def tight(self) -> bool:
-        """True if residuals are smaller than noise makes them, which explains a test that failed."""
+        """True if residuals are smaller than noise makes them, which explains a failed test."""
         events = np.inf if self.outcome.direct else self.size * self.noise * self.size
         variance = np.mean(2.0 + 1.0 / np.maximum(events, _FEWEST))
         return self.ratio < 1.0 - _SURE * np.sqrt(variance / len(self.y))

@@ -374,6 +374,7 @@ def _attrs(
         "kind": items.kind,
         "roles": json.dumps(items.roles),
         "cells": items.outcome.grid,
+        **items.options,
         "folds_by": rule.by,
         "folds": folds_by.get(rule.by, rule.number),
     }

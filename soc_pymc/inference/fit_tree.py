@@ -75,6 +75,8 @@ def tree_of_draws(
     }
     tree = xr.DataTree.from_dict({**groups, **contents})
     tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}
+    if law := stats.noise_law:
+        tree.attrs |= law.attrs
     if not built.pilot.data.informs_variance:
         tree.attrs["mean_only"] = 1
     if built.extended is not None:

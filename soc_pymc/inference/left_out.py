@@ -1,8 +1,8 @@
 """Posteriors without one item: refits that begin at the posterior of all items.
 
 The item's log marginal is taken from the likelihood; positions, knots and the priors of all terms
-stay those of all items. The Gaussian of all items is moved to the maximum of the new evidence
-bound, and importance weights correct it.
+stay those of all items. Natural gradient steps move the Gaussian of all items, and importance
+weights correct it.
 """
 
 from dataclasses import dataclass

@@ -51,10 +51,10 @@ _FINE = 1e-3
 # nats that so many steps must gain: rounding of the density may hide smaller slopes
 _FLAT = 1e-6
 _FLAT_STEPS = 3
-# from one posterior to another: most steps, and crosses of natural gradient steps after these
+# from one posterior to another: most steps to the first, crosses of steps to others, and densities
 _NEARBY_STEPS = 20
-_NEARBY_CROSSES = (1, 1)
-_NEARBY_ANNEALED = (10,)
+_NEARBY_CROSSES = (1, 1, 1)
+_NEARBY_ANNEALED = (5,)
 _MANY_BINS = 20_000
 _BATCH = 256
 # Weights are ignored only if no direction's sd is wrong by more than a seventh. An sd that is wrong
@@ -361,8 +361,13 @@ def _repaired(
 def nearby_gaussian(
     evaluate: Evaluate, mean: Floats, sd: Floats
 ) -> tuple[Floats, Floats]:
-    """Location and factor of a Gaussian with this mean and about these sds, with correlations."""
-    return mean, _decorrelated(evaluate, mean, sd)
+    """Location and factor of the best Gaussian from one with about this mean and these sds."""
+    factor = _decorrelated(evaluate, mean, sd)
+    cross = _cross(len(mean), np.random.default_rng(0))
+    location, sd, _ = _maximise_bound(
+        evaluate, mean, factor, cross, _NEARBY_STEPS, _ROUGH
+    )
+    return location, factor * sd
 
 
 def nearby_draws(
@@ -373,12 +378,7 @@ def nearby_draws(
     rng: np.random.Generator,
 ) -> tuple[Floats, Floats]:
     """Coordinates of draws and their log weights, where a Gaussian nearby is a good start."""
-    cross = _cross(len(location), rng)
-    evaluate = densities.bound
-    location, sd, _ = _maximise_bound(
-        evaluate, location, factor, cross, _NEARBY_STEPS, _ROUGH
-    )
-    steps = stepped(evaluate, location, factor * sd, _NEARBY_CROSSES, rng)
+    steps = stepped(densities.bound, location, factor, _NEARBY_CROSSES, rng)
     noise = rng.normal(size=(_FEWEST_DRAWS, len(location)))
     log_weight = densities.weights(steps.location + noise @ steps.factor.T)
     log_weight += 0.5 * (noise**2).sum(axis=1)

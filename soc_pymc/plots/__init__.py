@@ -5,13 +5,14 @@ An argument that is not as its function says raises `soc.FitError`.
 
 from .curves import plot_curves, plot_prior, plot_prior_predictive
 from .items import CalibrationDisplay, plot_calibration, plot_shrinkage
-from .results import plot_intervals, plot_pit
+from .results import plot_intervals, plot_outliers, plot_pit
 
 __all__ = [
     "CalibrationDisplay",
     "plot_calibration",
     "plot_curves",
     "plot_intervals",
+    "plot_outliers",
     "plot_pit",
     "plot_prior",
     "plot_prior_predictive",

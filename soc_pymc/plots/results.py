@@ -15,10 +15,12 @@ from .._lib.errors import FitError
 from .._lib.reprs import counted, number
 from ..checks._check import CheckResult
 from ..checks.findings import Result, p_value, worst_first
+from ..checks.outliers import residuals
 from ..families.scales import LOG
 from . import style
 from .style import AX, Panels
 
+_CHECKED = A(CheckResult, "what soc.check(fit, items) returned")
 _PROB = 0.95  # probability of bands that chance alone fills
 # of panels in a figure, and of bars in a histogram
 _COLUMNS = 3
@@ -77,7 +79,7 @@ def plot_pit(
     >>> len(soc.plots.plot_pit(result)) == result.data["pit"].sizes["slice"]
     True
     """
-    result = A(CheckResult, "what soc.check(fit, items) returned")(result, "result")
+    result = _CHECKED(result, "result")
     by = OrNone(A(str, "'score', or the name of a column"))(by, "by")
     ax = AX(ax, "ax")
     if by == "score":
@@ -113,6 +115,62 @@ def plot_pit(
         outside: dict[str, Any] = {"loc": "outside upper center", "ncols": 5}
         axes[0].figure.legend(handles=[*handles.values()], **outside, **style.FRAMELESS)
     return axes
+
+
+def plot_outliers(result: CheckResult, n: int = 10, ax: Axes | None = None) -> Axes:
+    """Draw how far outcomes lie from what the fit expects, and mark the worst items.
+
+    Of more than 20,000 items as many are drawn at random, with the worst of all.
+
+    Parameters
+    ----------
+    result : CheckResult
+        What `soc.check` returned for items.
+    n : int
+        Number of items to mark with their rows, as in ``result.worst(n)``.
+    ax : Axes or None
+        Axes to draw in; None makes a figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    FitError
+        If `result` is something else or of statistics, or `n` is not in its range.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> ax = soc.plots.plot_outliers(soc.check(fit, items), n=3)
+    >>> len(ax.texts)
+    3
+    """
+    result = _CHECKED(result, "result")
+    ax = AX(ax, "ax")
+    worst = result.worst(n)
+    far = result.outliers
+    if far is None:  # which `worst` refuses
+        return ax
+    ax = style.panels(ax, (7.5, 4.5))[0]
+    columns = far.gains.items.columns
+    _, sds = residuals(far.gains.posterior, columns)
+    look: dict[str, Any] = {"linewidths": 0, "s": 8}
+    ax.scatter(columns["score"], sds, color=style.GREY, alpha=0.4, **look)
+    score = far.items.columns["score"][: len(worst)]
+    label = "the worst, with their rows"
+    ax.scatter(score, worst["sds"], s=24, color=style.RED, label=label)
+    for item, x, y in zip(worst.index, score, worst["sds"], strict=True):
+        shift: dict[str, Any] = {"xytext": (4, 3), "textcoords": "offset points"}
+        ax.annotate(f"{item:,}", (x, y), fontsize=_LABEL, **shift)
+    ax.axhline(0, color=style.REFERENCE, linewidth=0.8)
+    if style.is_rate(columns["score"]):
+        style.scaled_axis(ax.xaxis, LOG.name, columns["score"])
+    title = f"Outcomes of {len(sds):,} items"
+    style.finish(ax, title, "score", "outcome less its expectation, in sds")
+    return ax
 
 
 def pit_image(result: CheckResult) -> str:

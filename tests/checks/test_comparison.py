@@ -6,6 +6,7 @@ import arviz as az
 import numpy as np
 import pytest
 import xarray as xr
+from scipy import stats
 from scipy.special import logsumexp
 
 import soc_pymc as soc
@@ -207,13 +208,18 @@ def test_arviz_takes_checks_of_mixtures(example):
     assert len(az.compare({"a": result.elpd, "b": result.elpd})) == 2
 
 
-@pytest.mark.parametrize("spread", [0.05, 1.0, 30.0])
+@pytest.mark.parametrize("spread", [0.05, 1.0, 30.0, "heavy tails", "outliers"])
 def test_no_mixture_is_better(spread):
     """No density gains on average over the mixture, and those with a weight are on a par."""
     rng = np.random.default_rng(0)
-    log_density = spread * rng.normal(size=(8, 500)) + 0.1 * np.arange(8)[:, None]
-    log_density[7] = log_density[6]
     n = rng.integers(1, 5, 500)
+    if isinstance(spread, str):
+        value = rng.standard_t(3, 500) if spread == "heavy tails" else rng.normal(size=500)
+        value[:3] = [40.0, -30.0, 25.0]
+        log_density = stats.norm.logpdf(value, 0.0, np.geomspace(0.1, 30.0, 32)[:, None])
+    else:
+        log_density = spread * rng.normal(size=(8, 500)) + 0.1 * np.arange(8)[:, None]
+        log_density[7] = log_density[6]
     weight = mixture_weights(log_density, n)
     assert weight.sum() == pytest.approx(1.0)
     mixed = logsumexp(log_density, axis=0, b=weight[:, None])

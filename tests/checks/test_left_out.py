@@ -125,8 +125,8 @@ def test_cells_that_weights_cannot_leave_out_are_refitted(kind):
 
 
 @pytest.mark.slow
-def test_ten_refits_take_as_long_as_five_fits():
-    """In CPU seconds, of 34 values: two to three fits, and up to two where draws are annealed."""
+def test_ten_refits_take_as_long_as_four_fits():
+    """In CPU seconds: 3.2 fits of 34 values, of which four are annealed; 1.5 to 2.5 of others."""
     stats = statistics_of("normal")
     soc.fit(stats, **QUIET)
     began = time.process_time()
@@ -135,4 +135,4 @@ def test_ten_refits_take_as_long_as_five_fits():
     refits = refits_of(fit, stats)
     for line in range(24, 34):
         refits.without(line, 0.67)
-    assert time.process_time() - fitted < 5.0 * (fitted - began)
+    assert time.process_time() - fitted < 4.0 * (fitted - began)

@@ -54,6 +54,7 @@ PICTURES = {
     "plot_curves": lambda m: m.fit,
     "plot_prior": lambda m: m.fit,
     "plot_pit": lambda m: soc.check(m.fit, m.items, subset=100, progress=False),
+    "plot_outliers": lambda m: soc.check(m.fit, m.items, subset=100, progress=False),
     "plot_shrinkage": lambda m: soc.item_posteriors(m.fit, m.items, progress=False),
     "plot_prior_predictive": lambda m: soc.prior_predictive(m.fit.prior, m.stats, 30, items=100),
 }
