@@ -130,6 +130,11 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     """
     fraction = PROBABILITY(fraction, "fraction")
     seed = SEED(seed, "seed")
+    if items.options.get("noise_df"):
+        raise ItemsError(
+            "values with estimated noise sds (noise_df=) cannot be divided in independent parts: "
+            "hold out whole items"
+        )
     frame = read_frame(items)
     outcome = items.outcome
     _, y, size = score_and_outcomes(frame, outcome)

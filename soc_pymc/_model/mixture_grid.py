@@ -7,6 +7,7 @@ and variance, which have the terms and priors of the single family.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from .._lib.arrays import Columns, Floats, Ints
 from ..data.statistics import Statistics
 from ..families.family import Family
 from ..families.mixtures import ZERO, Frame, WeightForms, stretching
+from ..families.noise import moderated_cells, noise_nodes
 from ..families.priors import MixturePrior, Prior
 from ..families.rows import pooled
 from .laplace import Curvature, Laplace, Target, find_mode, floored
@@ -199,6 +201,12 @@ def _cells(
 ) -> MixtureCells:
     """Joint cells, with the curves' row of each, in the form of the likelihood."""
     joint = pooled({**joint, "row": rows.code[joint["row"]]})
+    roots = np.ones(1)  # of true noise variances over those of the cells
+    log_weights = np.zeros(1)
+    if "sum_moderated" in joint:
+        ratio, log_weights = noise_nodes(joint["sum_df"][0] / joint["n"][0])
+        roots = np.sqrt(ratio)
+        joint = moderated_cells(joint)
     variance = rows.base.variance(rows.spread)
     places = rows.base.places(family.component_grid)
     cell, outcomes, items = cell_points(family, joint, variance[joint["row"]])
@@ -216,13 +224,22 @@ def _cells(
         part = slice(begin, end)
         y, size = (values[order[part]] for values in outcomes)
         theta = family.component_parameters(places[[k]], variance[[k], None])
-        log = family.log_marginal(y[:, None], size[:, None], *theta)
+        noise = list(zip(np.outer(roots, size), log_weights, strict=True))
+        by_noise = (
+            log_weight + family.log_marginal(y[:, None], sizes[:, None], *theta)
+            for sizes, log_weight in noise
+        )
+        log = reduce(np.logaddexp, by_noise)
         is_listing = items[order[part]] < 0.0
         if is_listing.any():
             log[is_listing] = family.log_listed(size[is_listing, None], *theta)
         top = log.max(axis=1)
         if zero:
-            at_zero = family.outcome.log_likelihood(y, size, np.zeros(len(top)))
+            log_likelihood = family.outcome.log_likelihood
+            at_zero = reduce(
+                np.logaddexp,
+                (w + log_likelihood(y, sizes, np.zeros(len(y))) for sizes, w in noise),
+            )
             top = np.maximum(top, at_zero)
             atom[part] = np.exp(at_zero - top)
         density[part] = np.exp(log - top[:, None])

@@ -209,7 +209,9 @@ def _with_codes(table: pd.DataFrame) -> pd.DataFrame:
 
 def _exposure(best: Fit, stats: Statistics) -> Iterator[Step]:
     """A term in exposure, by what it gains at the mode."""
-    if best.prior.exposure is None and sizes_vary(stats, stats.family):
+    if best.prior.exposure or stats.noise_law:
+        return
+    if sizes_vary(stats, stats.family):
         prior = replace(best.prior, exposure=Spline())
         pilot = find_pilot(stats, stats.family, prior, full=False)
         yield Step(prior, pilot.gain_of("exposure"))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .._lib.arguments import shown, switch
+from .._lib.arguments import POSITIVE, shown, switch
 from .._lib.arrays import Ints
 from .._lib.errors import ItemsError, StatisticsError
 from ..families import family_of_kind
@@ -97,6 +97,11 @@ class _Roles:
         return getattr(self, "truncated", False)
 
     @property
+    def options(self) -> dict[str, float]:
+        """Arguments besides the columns by role."""
+        return {"truncated": True} if self.is_truncated else {}
+
+    @property
     def has_outcomes(self) -> bool:
         """True if the items name a column of outcomes."""
         return self.outcome.observed in self.roles
@@ -104,11 +109,9 @@ class _Roles:
     def __repr__(self) -> str:
         source = self.source if isinstance(self.source, str) else type(self.source)
         text = f"<{source.__name__}>" if isinstance(source, type) else repr(source)
-        names = (
-            f", {name}={columns!r}" for name, columns in self.roles.arguments.items()
-        )
-        mark = ", truncated=True" if self.is_truncated else ""
-        return f"{type(self).__name__}({text}{''.join(names)}{mark})"
+        arguments = self.roles.arguments | self.options
+        names = (f", {name}={value!r}" for name, value in arguments.items())
+        return f"{type(self).__name__}({text}{''.join(names)})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -194,6 +197,10 @@ class NormalItems(_Roles):
     noise_sd : str or None
         Column of the noise sds: the standard deviations of the values about their theta, from 1e-35
         to 1e35, in the unit of the values. Needed with `value`.
+    noise_df : float or None
+        Degrees of freedom of noise sds that are themselves estimates, such as 3 for those from 4
+        values. Then the law of the true variances is estimated from all noise sds, and values have
+        t distributions about their theta (Smyth 2004). None takes noise sds as known.
     group : str or Sequence[str] or None
         As for `PoissonItems`.
     id : str or None
@@ -222,8 +229,25 @@ class NormalItems(_Roles):
     _: KW_ONLY
     value: str | None = None
     noise_sd: str | None = None
+    noise_df: float | None = None
 
     kind: ClassVar[str] = "normal"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.noise_df is None:
+            return
+        df = POSITIVE(self.noise_df, "noise_df", ItemsError)
+        object.__setattr__(self, "noise_df", df)
+        if self.cluster is not None:
+            raise ItemsError(
+                "noise_df= and cluster= cannot be combined: leave one of them out"
+            )
+
+    @property
+    def options(self) -> dict[str, float]:
+        """Arguments besides the columns by role."""
+        return {} if self.noise_df is None else {"noise_df": self.noise_df}
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -18,8 +18,9 @@ from .._lib.files import Saved, read_saved, save_netcdf
 from .._lib.reprs import html_table, lines, of_statistics
 from ..families import family_of_kind
 from ..families.family import Family
+from ..families.noise import NoiseLaw
 from ..families.outcome import Outcome
-from ..families.scales import STEPS
+from ..families.scales import LINEAR, SCORE_WEIGHT, STEPS
 from .binning import EXTREMES, added, stand_out
 from .formulas import BLOCKS
 from .items import Grouping, day, days_in, groupings_of
@@ -32,7 +33,9 @@ NO_JOINT_CELLS = (
 _NO_FOLDS = "none: summarize with folds=10"
 _FORMAT = "soc_pymc-statistics-4"
 # attributes that statistics share to be added
-_SHARED = ("kind", "roles", "cells", "folds_by", "weights", "folds", "edges")
+_SHARED = (
+    "kind", "roles", "noise_df", "cells", "folds_by", "weights", "folds", "edges"
+)  # fmt: skip
 # cap on one bin's excess over noise, because its theta may vary
 MOST_Z = 3.0
 
@@ -167,6 +170,27 @@ class Statistics:
         return str(self.data.attrs.get("weights", ""))
 
     @property
+    def noise_df(self) -> float | None:
+        """Degrees of freedom of noise sds that are estimates; None if they are known."""
+        return self.data.attrs.get("noise_df")
+
+    @cached_property
+    def noise_law(self) -> NoiseLaw | None:
+        """Law of the true noise variances, if noise sds are estimates."""
+        if self.noise_df is None:
+            return None
+        cells = self.cells("noise")
+        variance = self.outcome.mean_size(cells) ** 2
+        score = self._mean_scores[cells["bin"]]
+        return NoiseLaw.of(score, variance, cells["n"], float(self.noise_df))
+
+    @property
+    def _mean_scores(self) -> Floats:
+        """Mean score of each bin."""
+        names = (SCORE_WEIGHT, *LINEAR.sums)
+        return LINEAR.moments({name: self._array(name) for name in names})[0]
+
+    @property
     def groupings(self) -> tuple[Grouping, ...]:
         """The columns of groups, with their levels and the level of every group."""
         return groupings_of(self.data.attrs, self.groups)
@@ -200,7 +224,13 @@ class Statistics:
         4000
         """
         self.outcome.check_table(name)
-        return dict(self._tables[name])
+        table = dict(self._tables[name])
+        if name == "joint" and self.noise_law:
+            score = self._mean_scores[table["bin"]]
+            table |= self.noise_law.sums(
+                score, self.outcome.mean_size(table), table["n"]
+            )
+        return table
 
     @cached_property
     def _tables(self) -> dict[str, dict[str, NDArray[Any]]]:

@@ -107,9 +107,6 @@ class BinomialOutcome(Outcome):
         events="successes",
         noise="Binomial noise",
         unfit="both a success and a failure",
-        leak="successes vary far less around their scores than Binomial noise allows "
-        "(z = {z:.1f}): the scores probably saw the very outcomes they are to be calibrated with "
-        "(or the trials of an item are not independent).",
     )
     validity = Validity(
         Bounds(

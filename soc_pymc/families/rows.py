@@ -161,6 +161,11 @@ class RowSums(ABC):
     def of(cls, rows: int, cells: Mapping[str, Columns]) -> "RowSums":
         """Build from tables of cells with a column ``row``: joint cells, or all margins."""
 
+    @classmethod
+    def made_of(cls, parts: Mapping[str, Any]) -> "RowSums":
+        """Build from the fields of rows, by name."""
+        return cls(**parts)
+
     @abstractmethod
     def information(self, location: Floats, dispersion: Floats) -> Pair:
         """Fisher information of the location, and a lower bound of the dispersion's, by row."""

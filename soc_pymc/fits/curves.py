@@ -17,6 +17,7 @@ from ..data.items import grouping_dims
 from ..data.roles import CROSS, MARK, Roles
 from ..families import family_of
 from ..families.family import Family
+from ..families.noise import NoiseLaw, noise_nodes
 from ..families.outcome import Outcome
 from ..families.priors import Prior
 from ..families.scales import MIDDLE, RANK
@@ -90,6 +91,11 @@ class Curves:
         """The kind of the items' outcomes."""
         return self.family.outcome
 
+    @cached_property
+    def noise_law(self) -> NoiseLaw | None:
+        """Law of the true noise variances, if noise sds are estimates."""
+        return NoiseLaw.of_attrs(self.attrs)
+
     @property
     def mean_only(self) -> bool:
         """True if the items, such as labels, do not inform the variance of theta."""
@@ -136,7 +142,8 @@ class Curves:
     @property
     def items_at_once(self) -> int:
         """Number of items whose draws fit in memory at once."""
-        return max(1, _MOST_CURVE_NUMBERS // self.number)
+        nodes = len(noise_nodes(self.noise_law.total_df)[0]) if self.noise_law else 1
+        return max(1, _MOST_CURVE_NUMBERS // (self.number * nodes))
 
     def draws(self, name: str) -> Floats:
         """Return a variable of the posterior, (draws, ...)."""

@@ -126,7 +126,7 @@ class RowValues:
                 name: Ragged(part[0], tuple(part[1:])) if len(part) > 1 else part[0]
                 for name, part in parts.items()
             }
-            data = family.rows(**values)
+            data = family.rows.made_of(values)
         return RowValues(
             tuple(map(tuple, names)), tuple(matrices), data, family.outcome.dtype
         )

@@ -42,6 +42,7 @@ _COLUMNS = (
     options_of("PoissonItems"),
     "NormalItems.value",
     "NormalItems.noise_sd",
+    "NormalItems.noise_df",
     "BinomialItems.successes",
     "BinomialItems.trials",
     word("--no-score", "Fit one level to items without a score", action="store_true"),

@@ -76,6 +76,8 @@ def tree_of_draws(
     tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}
     if stats.truncated:
         tree.attrs["truncated"] = 1
+    if law := stats.noise_law:
+        tree.attrs |= law.attrs
     if not built.pilot.data.informs_variance:
         tree.attrs["mean_only"] = 1
     if built.extended is not None:

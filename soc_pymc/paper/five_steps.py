@@ -140,6 +140,10 @@ class FiveSteps(Method):
             raise FitError(
                 "soc.FiveSteps() fits each bin by itself: leave model= out, or use soc.VI()"
             )
+        if stats.noise_df:
+            raise FitError(
+                "soc.FiveSteps() takes noise sds as known: leave noise_df= out, or use soc.VI()"
+            )
         with phase("fit: five steps", enabled=progress):
             _check_arguments(stats, prior, self)
             return _fit_bins(stats, prior, self.moments)

@@ -109,6 +109,11 @@ def described(curves: Curves) -> tuple[Meta, Nodes]:
 
 
 def _described(curves: Curves) -> tuple[Meta, Nodes]:
+    if curves.noise_law:
+        raise FitError(
+            "exported tables and SQL take noise sds as known, and those of this fit are estimates "
+            "(noise_df=): use soc.item_posteriors"
+        )
     table = table_of(curves)
     parts = [table.nodes(label) for label in curves.groups or [""]]
     columns = {

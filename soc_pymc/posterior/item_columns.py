@@ -130,6 +130,12 @@ def posterior_roles(
         raise ItemsError(
             f"the fit's items have {fitted}, these items have {present}: {remedy}"
         )
+    law = curves.noise_law
+    if items.has_outcomes and items.options.get("noise_df") != (law and law.df):
+        known = f"noise_df={law.df:g}" if law else "known noise sds"
+        raise ItemsError(
+            f"the fit's items have {known}: give these the same, or fit items like these"
+        )
     if items.score is None and curves.roles.has_score:
         raise ItemsError(
             "the fit's items have a score, and these have none: give them score="
@@ -261,6 +267,12 @@ def check_statistics(curves: Curves, stats: Statistics) -> None:
     if fit_roles != roles:
         raise StatisticsError(
             f"the fit has items with the roles {fit_roles}, the statistics have {roles}"
+        )
+    law = curves.noise_law
+    if stats.noise_df != (law and law.df):
+        raise StatisticsError(
+            "the noise_df= of the statistics is not that of the fit's items: give those of items "
+            "with the same"
         )
     if curves.groups:
         remedy = "the statistics have none: summarize the items with group="
