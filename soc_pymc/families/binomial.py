@@ -115,6 +115,7 @@ class BinomialOutcome(Outcome):
             0.0,
             whole=True,
             labels=True,
+            fractions="shares and percentages are not, so give the numbers of successes and trials",
         ),
         Bounds("trials must be whole numbers >= 0", LARGEST_COUNT, 0.0, whole=True),
         # a negative size is wrong by itself

@@ -120,7 +120,13 @@ class PoissonOutcome(Outcome):
         "..., successes=, trials=), or ignore this if counts can exceed their exposures.",
     )
     validity = Validity(
-        Bounds("counts must be whole numbers >= 0", LARGEST_COUNT, 0.0, whole=True),
+        Bounds(
+            "counts must be whole numbers >= 0",
+            LARGEST_COUNT,
+            0.0,
+            whole=True,
+            fractions="rates and percentages are not, so give the numbers of events and exposures",
+        ),
         Bounds("exposures must be finite numbers >= 0", least=0.0),
         lambda y, size: (y > 0) & (size == 0),
         "positive where column {size!r} is 0",

@@ -90,6 +90,20 @@ def test_the_first_cause_with_evidence_is_named(make, evidence, remedy, seed):
     assert "Score every item" not in text
 
 
+@pytest.mark.parametrize("kind", [soc.PoissonItems, soc.BinomialItems])
+def test_percentages_with_fractions_are_named(kind):
+    """Where a single number is not whole its row is at fault."""
+    items = percentages(13)
+    _, outcome, size = kind(None, score="t").outcome.bounds
+    roles = {"score": "t", outcome: "share", size: "one"}
+    shares = items.source.assign(share=items.source["share"] / 100)
+    with pytest.raises(soc.ItemsError, match=r"not whole.*percentages are not, so give"):
+        soc.summarize(kind(shares, **roles), **QUIET)
+    one = items.source.assign(share=(items.source.index == 5) / 2)
+    with pytest.raises(soc.ItemsError, match=r"not whole.*fix or drop this row"):
+        soc.summarize(kind(one, **roles), **QUIET)
+
+
 def test_evidence_is_the_same_from_files_and_engines(tmp_path):
     items = single_noise(3)
     expected = cause_of(Evidence.of(items))
