@@ -134,7 +134,8 @@ class Statistics:
     def atom_bins(self) -> Ints:
         """Bins of the atoms, in order."""
         n, low, high = map(self._array, ("n", "score_min", "score_max"))
-        at_end = (n > 0) & (low == high) & np.isin(low, self.outcome.ends)
+        ends = self.outcome.ends_of(low, high, n)
+        at_end = (n > 0) & (low == high) & np.isin(low, ends)
         return np.flatnonzero(stand_out(n, low == high) | at_end)
 
     @property

@@ -331,7 +331,8 @@ def _without_atoms(
 def _shared_scores(reader: Grouped | Local, scores: Columns) -> dict[float, int]:
     """Scores that are atoms, with their numbers of items."""
     grid = binning.FIRST_GRID
-    ends = reader.items.outcome.ends
+    ranges = (scores[name] for name in ("score_min", "score_max", "n"))
+    ends = reader.items.outcome.ends_of(*ranges)
     stand_out = binning.stand_out(scores["n"], np.ones(len(scores["cell"]), dtype=bool))
     cells = scores["cell"][stand_out | np.isin(scores["cell"], grid.cell(ends))]
     least = binning.fewest_in_atom(int(scores["n"].sum()))

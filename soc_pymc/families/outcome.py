@@ -348,6 +348,10 @@ class Outcome(ABC):
         outside = (high < self.theta.low) | (low > self.theta.high)
         return bool(n[outside].sum() > _MOST_OUTSIDE * n.sum())
 
+    def ends_of(self, low: Floats, high: Floats, n: Floats) -> tuple[float, ...]:
+        """Scores that are atoms however few items have them, unless scores are not of theta."""
+        return () if self.are_foreign(low, high, n) else self.ends
+
     def wrong_scores(self, score: Floats, y: Floats) -> Bools:
         """Mask of scores that cannot be estimates of theta, given the outcomes."""
         low = self.theta.low
