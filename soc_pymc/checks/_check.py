@@ -22,7 +22,7 @@ from .._lib.threads import one_blas_thread
 from ..data.causes import Evidence, cause_of
 from ..data.items import Items
 from ..data.sources import opened, word_columns
-from ..data.statistics import Statistics
+from ..data.statistics import Statistics, absent_zeros
 from ..families.rows import MEAN_ONLY
 from ..fits.deferred import Later
 from ..fits.fit import FIT, PARETO_K, Fit, Status, other_total
@@ -296,6 +296,9 @@ class Checks:
             far=far.beyond_chance if far else 0, cause=self._too_little_variation(table),
         )  # fmt: skip
         remedies = (*advice, *pit.rare_levels(labels))
+        if absent := self._absent_zeros(table):  # which explains all else
+            mark = {"truncated": True}
+            remedies = (Remedy("absent zeros", f"{absent}.", roles=mark),)
         counts = table["verdict"].value_counts()
         numbers = ", ".join(f"{counts.get(v, 0)} {v}" for v in VERDICTS)
         title = f"check: {n:,} items, {numbers}"
@@ -310,6 +313,16 @@ class Checks:
             remedies=remedies,
             outliers=far,
         )
+
+    def _absent_zeros(self, table: pd.DataFrame) -> str:
+        """Say that items of 0 are absent, if the items show it."""
+        data = self.data
+        if isinstance(data, Statistics):
+            return absent_zeros(data)
+        zeros = table["what"].str.startswith("zero ") & (table["value"] == 0)
+        if not (zeros & (table["verdict"] == FAIL)).any():
+            return ""
+        return absent_zeros(totals_without_folds(data, joint=False))
 
     def _too_little_variation(self, table: pd.DataFrame) -> str:
         """Say why outcomes vary less than their noise allows, if the items show that they do."""

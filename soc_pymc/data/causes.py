@@ -14,8 +14,6 @@ from .sources import batches, kind_of, opened, schema_of
 
 _MOST_ROWS = 20_000  # that are looked at
 _PART = 5  # items of about one score
-# expected items without events from which their absence is no chance
-_ABSENT = 10.0
 # factor between squared residuals over noise variances of thirds of the noise sds that are alike,
 # beside chance, whose logarithm is this over the root of the items; and bounds of their mean where
 # noise sds are right
@@ -134,17 +132,6 @@ class Cause:
     doubted: bool = False  # scores that saw the outcomes look alike
 
 
-def _no_zeros(seen: Evidence) -> str:
-    outcome = seen.outcome
-    if not outcome.whole or (seen.y == 0).any():
-        return ""
-    zero = np.exp(outcome.log_likelihood(np.zeros_like(seen.y), seen.size, seen.pooled))
-    if zero.sum() < _ABSENT:
-        return ""
-    words = outcome.words
-    return f"no {words.outcome} is 0, where {zero.sum():,.0f} or more of {len(zero):,} would be"
-
-
 def _noise_of_column(seen: Evidence) -> str:
     """Evidence for a column of numbers of observations whose square root divides noise sds."""
     if seen.outcome.whole:
@@ -210,10 +197,6 @@ _STANDARD_ERRORS = (
     "observations."
 )
 CAUSES = (
-    Cause(
-        _no_zeros,
-        "Tables of what happened lack the rest: add the rows of 0.",
-    ),
     Cause(_noise_of_column, _STANDARD_ERRORS),
     Cause(_noise_alike, _STANDARD_ERRORS, doubted=True),
     Cause(

@@ -43,15 +43,6 @@ def percentages(seed, score="t"):
     return soc.PoissonItems(frame, score=score, count="share", exposure="one")
 
 
-def reported(seed, score="t"):
-    """Counts in small exposures, of which those of 0 are absent."""
-    rng = np.random.default_rng(seed)
-    size = rng.gamma(2.0, 0.05, 8000)
-    theta = rng.gamma(2.0, 0.5, 8000)
-    frame = pd.DataFrame({"t": theta + 0.1, "y": rng.poisson(theta * size), "N": size})
-    return soc.PoissonItems(frame[frame["y"] > 0], score=score, count="y", exposure="N")
-
-
 def regular(seed):
     """Counts with less noise than Poisson's."""
     rng = np.random.default_rng(seed)
@@ -74,8 +65,6 @@ def weighted(seed):
         (lambda seed: single_noise(seed, column=None), FACTOR, "Otherwise the scores"),
         (lambda seed: single_noise(seed, score=None, column=None), FACTOR, "square root"),
         (percentages, "no count is above 100", "Otherwise the scores"),
-        (reported, r"no count is 0, where \d+ or more", "rows of 0"),
-        (lambda seed: reported(seed, score=None), "no count is 0", "rows of 0"),
         (weighted, "column 'w' repeats counts", "Leave out weight="),
         (regular, "do not have this noise", "upper limits"),
     ],

@@ -1,5 +1,8 @@
 """Tables that list only what happened: fits, posteriors, checks, evaluation."""
 
+import re
+import warnings
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -253,3 +256,52 @@ def test_what_cannot_be_right_is_refused():
     assert scored.loc[every["y"] > 0, "theta_mean"].to_numpy() == pytest.approx(
         again["theta_mean"].to_numpy(), rel=1e-9
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "exposure", "scored"),
+    [
+        ("counts", 0.1, False),
+        ("counts", 1.0, True),
+        ("counts", 5.0, True),
+        ("successes", 12.0, False),
+        ("successes", 40.0, True),
+    ],
+)
+def test_one_warning_and_no_other_advice_without_the_option(kind, exposure, scored):
+    """The number that is named is a lower bound of those absent, at most 10% above by chance."""
+    every = made(kind, exposure, seed=12, n=4000, scored=scored)
+    items = items_of(listed(every), kind, scored)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        statistics = soc.summarize(items, joint=True)
+        fit = soc.fit(statistics)
+    (warning,) = (x for x in caught if issubclass(x.category, UserWarning))
+    words = rf"column 'y': no .* is 0, where at least ([\d,]+) of .*{type(items).__name__}"
+    matched = re.search(words, str(warning.message))
+    number = int(matched[1].replace(",", ""))
+    assert 10 <= number < 1.1 * (every["y"] == 0).sum()
+    for data in (items, statistics):
+        result = soc.check(fit, data, subset=50)
+        assert len(result.advice) == 1
+        assert re.search(words, result.advice[0])
+        assert result.remedies[0].roles == {"truncated": True}
+    again = soc.summarize(items_of(listed(every), kind, scored, truncated=True))
+    assert not again.outcome.absent(again.table)
+
+
+@pytest.mark.parametrize("kind", ["counts", "successes"])
+def test_tables_without_zeros_that_have_all_items_are_not_named(kind):
+    """Large counts, all items of a table with zeros, and single trials that all succeed."""
+    every = made(kind, 3.0, seed=5, n=600)
+    assert (
+        soc.summarize(items_of(every, kind)).outcome.absent(
+            soc.summarize(items_of(every, kind)).table
+        )
+        == 0.0
+    )
+    large = every.assign(y=np.arange(600) % 40 + 20, n=100)
+    labels = every.assign(y=1, n=1)
+    for frame in (large, labels) if kind == "successes" else (large,):
+        statistics = soc.summarize(items_of(frame, kind), on_leakage="ignore")
+        assert statistics.outcome.absent(statistics.table) < 10.0
