@@ -375,7 +375,8 @@ def _attrs(
         "kind": items.kind,
         "roles": json.dumps(items.roles),
         "cells": items.outcome.grid,
-        **items.options,
+        # files have no true and false
+        **{name: +value for name, value in items.options.items()},
         "folds_by": rule.by,
         "folds": folds_by.get(rule.by, rule.number),
     }
@@ -414,7 +415,7 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
     outcome = items.outcome
     bins = stats.cells("part")
     ranges = bins["score_min"], bins["score_max"], bins["n"]
-    rates = outcome.sizes_add and ranges[0].min() > 0
+    rates = outcome.sizes_add and not outcome.truncated and ranges[0].min() > 0
     if items.score is None or not rates or outcome.are_foreign(*ranges):
         return
     fifth = (5 * middle_shares(bins["n"])).astype(int)
