@@ -114,7 +114,8 @@ def _on_meshes(
     keys = pd.DataFrame({"atom": curves.atom(columns["score"][items])}, items)
     keys["group"] = columns["group"][items] if curves.groups else ""
     keys["outcome"] = own_outcomes(curves.outcome, columns)[0][items]
-    roles = [["atom", "group", "outcome"], ["atom", "group"]]
+    keys["df"] = columns["noise_df"][items] if "noise_df" in columns else 0.0
+    roles = [["atom", "group", "df", "outcome"], ["atom", "group", "df"]]
     # hardly two values are equal
     for by in roles if curves.outcome.positive else roles[1:]:
         done: list[Ints] = []
@@ -224,7 +225,7 @@ def further_cdf_interval(
         members = family.to_curves(theta.a, theta.b)
         members = widened(posterior.curves, members, columns, items)
         further = {
-            "score": columns["score"][items],
+            **select(columns, items),
             posterior.outcome.observed: outcome[items],
             posterior.outcome.size: size[items],
         }
