@@ -101,12 +101,14 @@ def advise(
     gains: "Gains",
     n_items: int,
     made_fit: bool,
-    far: int,
+    far: int = 0,
+    cause: str = "",
 ) -> Iterator[Remedy]:
     """Yield advice on verdicts: doubts about the inference, then remedies by their gain.
 
     `made_fit` says that the items made the fit, which a fit to them would only repeat; `far` is
-    the number of items that lie farther out than chance explains.
+    the number of items that lie farther out than chance explains, and `cause` why outcomes vary
+    less than their noise allows, if they do.
     """
     failed = set(table.loc[table["verdict"] == FAIL, "what"])
     off = failed | set(table.loc[table["verdict"] == WARN, "what"])
@@ -114,7 +116,7 @@ def advise(
     tests = table[table["p"].notna() & (table["what"] != NUMBER)]
     departing = int((tests["verdict"] != OK).sum())
     # wrong noise shows by size, in zeros and in shape
-    explained = "noise" in failed and departing > 0
+    explained = bool(cause) or ("noise" in failed and departing > 0)
     of_model = bool(failed or departing) and not explained
     refit = bool(failed) and not (explained or made_fit)
     gaining = _remedies(gains, of_model, refit)
@@ -150,6 +152,8 @@ def advise(
     if "noise" in off:
         doubt = fit.curves.outcome.words.doubt
         yield Remedy("noise", doubt.format(width=values["noise"]))
+    if cause:
+        yield Remedy("noise", cause)
     for rules, remedies in ((before, gaining), (after, [])):
         for rule, holds in rules.items():
             if holds:

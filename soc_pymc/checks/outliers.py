@@ -55,7 +55,7 @@ class Outliers:
             "theta_mean": posterior.moments(columns)[0].mean(axis=0),
             "robust_mean": self.gains.robust_means(self.items),
         }
-        index = pd.Index(self.place, name="item")
+        index = pd.Index(columns.get("row", self.place), name="item")
         return pd.DataFrame(given | levels | numbers, index)
 
 

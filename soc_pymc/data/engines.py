@@ -61,6 +61,7 @@ _SHOWN = 3  # bad values shown in an error
 _IDS_AT_ONCE = 1_000_000
 _ROWS = 1 << 20  # rows that arrive at once
 _PART_KEYS = ("group", "fold", "bin")
+_NOT_WHOLE = "not whole"
 _BEYOND = 1e300  # stands for an infinite edge, which SQL cannot write
 
 
@@ -188,7 +189,7 @@ def _bad_numbers(rule: Bounds, value: "ir.Column") -> Iterator[tuple[Any, str]]:
         yield small, f"0 or below {rule.least:g}"
     if rule.whole:
         exact = (number.abs() > LARGEST_COUNT).ifelse(0.0, number)
-        yield exact != exact.floor(), "not whole"
+        yield exact != exact.floor(), _NOT_WHOLE
 
 
 def _bad_labels(
@@ -213,9 +214,11 @@ def _describe(raw: "ir.Table", problem: _Problem, bad: int, n: int) -> str:
         shown = f" ({', '.join(texts)}{', ...' * (len(lowest) == _SHOWN)})"
     verb, rows = ("is", "this row") if bad == 1 else ("are", "these rows")
     counted = f"column {problem.column!r}: {bad:,} of {n:,} row{'s' * (n != 1)} {verb}"
-    return (
-        f"{counted} {problem.what}{shown}; {needs_of(problem.role)}: fix or drop {rows}"
-    )
+    remedy = f"fix or drop {rows}"
+    rule = bounds_of(problem.role)
+    if rule and problem.what == _NOT_WHOLE and 2 * bad > n:
+        remedy = rule.fractions or remedy
+    return f"{counted} {problem.what}{shown}; {needs_of(problem.role)}: {remedy}"
 
 
 def check_types(items: Items, table: "ir.Table") -> None:

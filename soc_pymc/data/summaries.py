@@ -24,6 +24,7 @@ from ..families import OUTCOMES
 from ..families.outcome import Outcome
 from ..families.scales import MOST_VALUE_CELL, SCORE_WEIGHT
 from . import binning
+from .causes import Evidence, cause_of
 from .engines import Grouped, check_ids, scan
 from .formulas import BLOCKS, MOST_FOLDS, Folds
 from .items import Items, check_outcomes
@@ -217,7 +218,7 @@ def totals_of(items: Items, options: Options) -> Statistics:
         )
     if not outcome.positive:  # outcomes may all lie far from 0
         _check_digits(stats, items)
-    _check_leakage(stats, options.on_leakage)
+    _check_leakage(stats, items, options.on_leakage)
     if doubt := outcome.doubt(stats.table):
         warn_user(doubt, ItemsWarning)
     _log.info("summarized %r: %s items in %s bins", items, stats.n_items, stats.bins)
@@ -456,14 +457,14 @@ def _check_digits(stats: Statistics, items: Items) -> None:
         )
 
 
-def _check_leakage(stats: Statistics, on_leakage: str) -> None:
+def _check_leakage(stats: Statistics, items: Items, on_leakage: str) -> None:
     if on_leakage == "ignore" or (z := stats.leakage_z) >= _LEAKAGE:
         return
-    text = stats.outcome.words.leak.format(z=z) + (
-        " Posteriors would use each outcome twice, the variance curve would collapse to 0 and "
-        "intervals be far too narrow. Score every item by a model trained without it: split the "
-        "items into folds and score each fold by a model trained on the others, or on earlier "
-        "data. on_leakage='warn' or 'ignore' goes on regardless"
+    words = items.outcome.words
+    around = " around their scores" if stats.has_score else ""
+    text = (
+        f"{words.outcomes} vary far less{around} than {words.noise} allows (z = {z:.1f}): "
+        f"{cause_of(Evidence.of(items))} on_leakage='warn' or 'ignore' goes on regardless"
     )
     if on_leakage == "raise":
         raise ItemsError(text)

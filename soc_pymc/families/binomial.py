@@ -107,9 +107,6 @@ class BinomialOutcome(Outcome):
         events="successes",
         noise="Binomial noise",
         unfit="both a success and a failure",
-        leak="successes vary far less around their scores than Binomial noise allows "
-        "(z = {z:.1f}): the scores probably saw the very outcomes they are to be calibrated with "
-        "(or the trials of an item are not independent).",
     )
     validity = Validity(
         Bounds(
@@ -118,6 +115,7 @@ class BinomialOutcome(Outcome):
             0.0,
             whole=True,
             labels=True,
+            fractions="shares and percentages are not, so give the numbers of successes and trials",
         ),
         Bounds("trials must be whole numbers >= 0", LARGEST_COUNT, 0.0, whole=True),
         # a negative size is wrong by itself

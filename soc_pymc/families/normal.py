@@ -90,9 +90,6 @@ class NormalOutcome(Outcome):
         "tenth of the item intervals are off by a factor of {width:.2f} or more. Use "
         "soc.BinomialItems or soc.PoissonItems, or values on a scale on which the noise does not "
         "depend on theta, such as arcsin(sqrt(share)) with noise sd 0.5 / sqrt(trials).",
-        leak="values vary far less around their scores than their noise sds allow (z = {z:.1f}): "
-        "the scores probably saw the very values they are to be calibrated with (or the noise sds "
-        "are too large).",
     )
     validity = Validity(
         Bounds("values must be finite numbers", LARGEST_VALUE, negligible=LEAST_SD),

@@ -130,8 +130,6 @@ class Words:
     worth: str
     events: str  # name of unnamed outcomes in units and totals
     noise: str  # noise of outcomes about theta
-    # meaning of too little variation of outcomes around scores, {z}
-    leak: str
     # what doubts about the noise mean; intervals are off by {width}
     doubt: str = ""
     unfit: str = "an event"  # what a bin without an estimate lacks

@@ -118,12 +118,15 @@ class PoissonOutcome(Outcome):
         doubt="These counts look like successes in trials, whose noise is smaller than Poisson "
         "noise: item intervals should be {width:.2f} times as wide. Use soc.BinomialItems("
         "..., successes=, trials=), or ignore this if counts can exceed their exposures.",
-        leak="counts vary far less around their scores than Poisson noise allows (z = {z:.1f}): "
-        "the scores probably saw the very counts they are to be calibrated with (or the counts "
-        "are not counts of independent events).",
     )
     validity = Validity(
-        Bounds("counts must be whole numbers >= 0", LARGEST_COUNT, 0.0, whole=True),
+        Bounds(
+            "counts must be whole numbers >= 0",
+            LARGEST_COUNT,
+            0.0,
+            whole=True,
+            fractions="rates and percentages are not, so give the numbers of events and exposures",
+        ),
         Bounds("exposures must be finite numbers >= 0", least=0.0),
         lambda y, size: (y > 0) & (size == 0),
         "positive where column {size!r} is 0",

@@ -189,7 +189,7 @@ def read_items(
 ) -> tuple[Columns, dict[str, pd.Series]]:
     """Validated columns of all items, and the columns `by`; warns of scores far from the fit's.
 
-    Rows with a weight are repeated.
+    Rows with a weight are repeated, and the column ``row`` has their numbers.
     """
     posterior_roles(curves, items)
     read = replace(items, id=None, fold=None, cluster=None, date=None)
@@ -208,7 +208,7 @@ def read_items(
         return columns, labels
     rows = np.repeat(np.arange(len(weight)), weight.astype(np.int64))
     labels = {x: label.iloc[rows].reset_index(drop=True) for x, label in labels.items()}
-    return select(columns, rows), labels
+    return {**select(columns, rows), "row": rows}, labels
 
 
 def refuse_invalid(columns: Columns, items: Items) -> None:
