@@ -325,6 +325,7 @@ def test_what_cannot_be_is_refused(case):
         ),
         "independent parts": lambda: soc.evaluate.split_items(items),
         "take noise sds as known": lambda: soc.export_prior(fit, "prior.json"),
+        "SQL take noise sds as known": lambda: soc.posterior_sql(fit, "t"),
         "as known: leave noise_df": lambda: soc.fit(stats, method=soc.FiveSteps()),
     }
     for words, refused in refusals.items():
