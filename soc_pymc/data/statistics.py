@@ -16,7 +16,8 @@ from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import StatisticsError
 from .._lib.files import Saved, read_saved, save_netcdf
 from .._lib.reprs import html_table, lines, of_statistics
-from ..families import OUTCOMES
+from ..families import family_of_kind
+from ..families.family import Family
 from ..families.noise import NoiseLaw
 from ..families.outcome import Outcome
 from ..families.scales import LINEAR, SCORE_WEIGHT, STEPS
@@ -70,9 +71,19 @@ class Statistics:
         return str(self.data.attrs["kind"])
 
     @property
+    def truncated(self) -> bool:
+        """True if items with an outcome of 0 are absent."""
+        return "truncated" in self.data.attrs
+
+    @property
+    def family(self) -> Family:
+        """The conjugate family of the items' outcomes."""
+        return family_of_kind(self.kind, self.truncated)
+
+    @property
     def outcome(self) -> Outcome:
         """The kind of the items' outcomes."""
-        return OUTCOMES[self.kind]
+        return self.family.outcome
 
     @property
     def edges(self) -> Floats:
@@ -123,7 +134,8 @@ class Statistics:
     def atom_bins(self) -> Ints:
         """Bins of the atoms, in order."""
         n, low, high = map(self._array, ("n", "score_min", "score_max"))
-        at_end = (n > 0) & (low == high) & np.isin(low, self.outcome.ends)
+        ends = self.outcome.ends_of(low, high, n)
+        at_end = (n > 0) & (low == high) & np.isin(low, ends)
         return np.flatnonzero(stand_out(n, low == high) | at_end)
 
     @property
@@ -370,6 +382,11 @@ class Statistics:
         if not isinstance(other, Statistics):
             return NotImplemented
         pair = self, other
+        if self.truncated != other.truncated:
+            raise StatisticsError(
+                "statistics of items with truncated=True, which lack those of 0, and of all items "
+                "cannot be added: fit them separately"
+            )
         options = [{**s.data.attrs, "edges": s.edges.tolist()} for s in pair]
         own_folds = self.data.attrs["folds_by"] == "column"
         for name in _SHARED:
@@ -459,7 +476,7 @@ def from_tables(
     attrs: Mapping[str, Any],
 ) -> Statistics:
     """Statistics of tables of sums, whose rows may repeat their keys; missing ones are empty."""
-    outcome = OUTCOMES[attrs["kind"]]
+    outcome = family_of_kind(attrs["kind"]).outcome
     variables: dict[str, tuple[str, NDArray[Any]]] = {
         "edges": ("edge", np.array(edges))
     }

@@ -332,7 +332,8 @@ def _without_atoms(
 def _shared_scores(reader: Grouped | Local, scores: Columns) -> dict[float, int]:
     """Scores that are atoms, with their numbers of items."""
     grid = binning.FIRST_GRID
-    ends = reader.items.outcome.ends
+    ranges = (scores[name] for name in ("score_min", "score_max", "n"))
+    ends = reader.items.outcome.ends_of(*ranges)
     stand_out = binning.stand_out(scores["n"], np.ones(len(scores["cell"]), dtype=bool))
     cells = scores["cell"][stand_out | np.isin(scores["cell"], grid.cell(ends))]
     least = binning.fewest_in_atom(int(scores["n"].sum()))
@@ -375,7 +376,8 @@ def _attrs(
         "kind": items.kind,
         "roles": json.dumps(items.roles),
         "cells": items.outcome.grid,
-        **items.options,
+        # files have no true and false
+        **{name: +value for name, value in items.options.items()},
         "folds_by": rule.by,
         "folds": folds_by.get(rule.by, rule.number),
     }
@@ -421,7 +423,7 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
     outcome = items.outcome
     bins = stats.cells("part")
     ranges = bins["score_min"], bins["score_max"], bins["n"]
-    rates = outcome.sizes_add and ranges[0].min() > 0
+    rates = outcome.sizes_add and not outcome.truncated and ranges[0].min() > 0
     if items.score is None or not rates or outcome.are_foreign(*ranges):
         return
     fifth = (5 * middle_shares(bins["n"])).astype(int)

@@ -79,7 +79,7 @@ class Curves:
     @cached_property
     def family(self) -> Family:
         """The family of the prior."""
-        return family_of(self.prior)
+        return family_of(self.prior, self.attrs)
 
     @cached_property
     def roles(self) -> Roles:

@@ -123,7 +123,7 @@ def posterior_roles(
     roles = items.roles
     items_outcome = items.outcome
     outcome = curves.outcome
-    if items_outcome is not outcome:
+    if items_outcome.kind != outcome.kind:
         kinds = outcome, items_outcome
         fitted, present = (f"{kind.observed}= and {kind.size}=" for kind in kinds)
         remedy = "give items of the kind that made the fit, or fit these"
@@ -192,6 +192,7 @@ def read_items(
     Rows with a weight are repeated, and the column ``row`` has their numbers.
     """
     posterior_roles(curves, items)
+    refuse_other_truncation(curves, items.is_truncated)
     read = replace(items, id=None, fold=None, cluster=None, date=None)
     with phase("checking items", enabled=is_shown(progress)):
         table = arrow_table(
@@ -251,8 +252,21 @@ def refuse_taken(names: Sequence[str], columns: Sequence[str]) -> None:
         raise ItemsError(f"the table already has the columns {clash}: {remedy}")
 
 
+def refuse_other_truncation(curves: Curves, truncated: bool) -> None:
+    """Refuse items with those of 0 for a fit to items without them, or the other way round."""
+    if truncated != curves.outcome.truncated:
+        lacking, others = "the fit's", "these"
+        if truncated:
+            lacking, others = others, lacking
+        raise ItemsError(
+            f"{lacking} items have truncated=True, as those of 0 are absent, and {others} have "
+            "not: give both the same"
+        )
+
+
 def check_statistics(curves: Curves, stats: Statistics) -> None:
     """Refuse statistics of other columns than the fit's, or without the groups that it has."""
+    refuse_other_truncation(curves, stats.truncated)
     fit_roles = curves.roles.outcomes
     roles = stats.roles.outcomes
     if fit_roles != roles:

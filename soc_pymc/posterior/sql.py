@@ -366,7 +366,7 @@ def _with_keys(sheet: _Sheet, curves: Curves, roles: Roles) -> Any:
     outcome = curves.outcome
     meta = described(curves)[0]
     axis = meta["axis"]
-    rule = outcome.validity
+    rule = outcome.complete.validity
     table = sheet.rows
     numbers = roles.only("score", outcome.observed, outcome.size)
     t, y, n = values = [*read_columns(table, numbers).values()]
