@@ -181,7 +181,8 @@ def _of_model(gains: "Gains") -> Iterator[Remedy]:
     word = outcome.words.size
     mixture = 0.0 if prior.mixture else gains.mixture()
     # values may be zero effects too, which outcomes cannot tell from small ones
-    zero = 0.0 if prior.zero or outcome.theta is LINEAR else gains.zero()
+    is_zero = prior.zero or outcome.theta is LINEAR or outcome.truncated
+    zero = 0.0 if is_zero else gains.zero()
     if zero > SIMPLER_SHARE * mixture:
         zeros = replace(prior, zero=True)
         words = (

@@ -84,5 +84,6 @@ def residuals(posterior: Posterior, columns: Columns) -> tuple[Floats, Floats]:
     noise = outcome.noise(mean, variance)
     with np.errstate(divide="ignore"):  # of items without information
         noise = noise / size if outcome.sizes_add else noise * size**2
-    gap = outcome.estimate(columns[outcome.observed], size) - mean
-    return mean, np.nan_to_num(gap / np.sqrt(variance + noise))
+    expected, square = outcome.of_listed(size, mean, variance, variance + noise)
+    gap = outcome.estimate(columns[outcome.observed], size) - expected
+    return expected, np.nan_to_num(gap / np.sqrt(square))

@@ -43,6 +43,7 @@ _ITEMS_IN_BIN = 10
 _FOLDS = 10  # folds from ids
 # items from which on not every one may be a group of its own
 _OWN_GROUPS = 50
+_MOST_DF = 200  # different degrees of freedom
 _MOST_JOINT = 4_000_000  # joint cells, of about 100 bytes each
 _AUTO_BYTES = 64_000_000  # most memory for joint cells by default
 _LEAKAGE = -6.0  # honest scores stay above this z
@@ -331,7 +332,8 @@ def _without_atoms(
 def _shared_scores(reader: Grouped | Local, scores: Columns) -> dict[float, int]:
     """Scores that are atoms, with their numbers of items."""
     grid = binning.FIRST_GRID
-    ends = reader.items.outcome.ends
+    ranges = (scores[name] for name in ("score_min", "score_max", "n"))
+    ends = reader.items.outcome.ends_of(*ranges)
     stand_out = binning.stand_out(scores["n"], np.ones(len(scores["cell"]), dtype=bool))
     cells = scores["cell"][stand_out | np.isin(scores["cell"], grid.cell(ends))]
     least = binning.fewest_in_atom(int(scores["n"].sum()))
@@ -374,7 +376,8 @@ def _attrs(
         "kind": items.kind,
         "roles": json.dumps(items.roles),
         "cells": items.outcome.grid,
-        **items.options,
+        # files have no true and false
+        **{name: +value for name, value in items.options.items()},
         "folds_by": rule.by,
         "folds": folds_by.get(rule.by, rule.number),
     }
@@ -383,6 +386,13 @@ def _attrs(
 def _check_groups(stats: Statistics) -> None:
     """Refuse a column of groups with a label of its own for every item, or that cannot be saved."""
     n = stats.n_items
+    if isinstance(stats.noise_df, str) and len(stats.data["label"]) > _MOST_DF * max(
+        len(stats.groups) * max(len(stats.days), 1), 1
+    ):
+        raise ItemsError(
+            f"column {stats.noise_df!r} has more than {_MOST_DF} different degrees of freedom: "
+            "round them"
+        )
     for grouping in stats.groupings:
         where = f"column {grouping.column!r}"
         if any("\0" in level for level in grouping.levels):  # netCDF ends a text there
@@ -413,7 +423,7 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
     outcome = items.outcome
     bins = stats.cells("part")
     ranges = bins["score_min"], bins["score_max"], bins["n"]
-    rates = outcome.sizes_add and ranges[0].min() > 0
+    rates = outcome.sizes_add and not outcome.truncated and ranges[0].min() > 0
     if items.score is None or not rates or outcome.are_foreign(*ranges):
         return
     fifth = (5 * middle_shares(bins["n"])).astype(int)

@@ -170,6 +170,12 @@ class Outcome(ABC):
     no_information: float = 0.0  # size of an uninformative outcome
     # scores that are atoms however few items have them
     ends: tuple[float, ...] = ()
+    truncated: bool = False  # items with an outcome of 0 are absent
+
+    @property
+    def complete(self) -> "Outcome":
+        """The outcome with items of 0."""
+        return self
 
     # --- columns
 
@@ -342,6 +348,10 @@ class Outcome(ABC):
         outside = (high < self.theta.low) | (low > self.theta.high)
         return bool(n[outside].sum() > _MOST_OUTSIDE * n.sum())
 
+    def ends_of(self, low: Floats, high: Floats, n: Floats) -> tuple[float, ...]:
+        """Scores that are atoms however few items have them, unless scores are not of theta."""
+        return () if self.are_foreign(low, high, n) else self.ends
+
     def wrong_scores(self, score: Floats, y: Floats) -> Bools:
         """Mask of scores that cannot be estimates of theta, given the outcomes."""
         low = self.theta.low
@@ -353,6 +363,12 @@ class Outcome(ABC):
     @abstractmethod
     def noise(self, mean: Floats, variance: Floats | float = 0.0) -> Floats:
         """Expected variance of an outcome of size 1 about theta, from the moments of theta."""
+
+    def of_listed(
+        self, size: Floats, mean: Floats, variance: Floats, total: Floats
+    ) -> Pair:
+        """Mean and variance `total` of estimates of items in the table, from those of all items."""
+        return mean, total
 
     @property
     def summaries(self) -> Mapping[str, Callable[..., Floats]]:

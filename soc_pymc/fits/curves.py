@@ -79,7 +79,7 @@ class Curves:
     @cached_property
     def family(self) -> Family:
         """The family of the prior."""
-        return family_of(self.prior)
+        return family_of(self.prior, self.attrs)
 
     @cached_property
     def roles(self) -> Roles:
@@ -95,6 +95,12 @@ class Curves:
     def noise_law(self) -> NoiseLaw | None:
         """Law of the true noise variances, if noise sds are estimates."""
         return NoiseLaw.of_attrs(self.attrs)
+
+    @property
+    def noise_df(self) -> float | str | None:
+        """Degrees of freedom of noise sds that are estimates, or their column; None if known."""
+        law = self.noise_law
+        return self.roles.get("noise_df", law.df if law else None)
 
     @property
     def mean_only(self) -> bool:
@@ -142,7 +148,8 @@ class Curves:
     @property
     def items_at_once(self) -> int:
         """Number of items whose draws fit in memory at once."""
-        nodes = len(noise_nodes(self.noise_law.total_df)[0]) if self.noise_law else 1
+        law = self.noise_law
+        nodes = len(noise_nodes(np.array([law.prior_df + law.df]))[0]) if law else 1
         return max(1, _MOST_CURVE_NUMBERS // (self.number * nodes))
 
     def draws(self, name: str) -> Floats:

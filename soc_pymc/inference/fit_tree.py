@@ -19,7 +19,6 @@ from .._model.splines import Axis, project_monotone
 from .._model.terms import Curve
 from ..data.items import Grouping
 from ..data.statistics import Statistics
-from ..families import family_of_kind
 from ..families.rows import RowSums
 from ..families.scales import RANK, SCALES
 from ..fits.deferred import RowValues, deferred, flat
@@ -75,6 +74,8 @@ def tree_of_draws(
     }
     tree = xr.DataTree.from_dict({**groups, **contents})
     tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}
+    if stats.truncated:
+        tree.attrs["truncated"] = 1
     if law := stats.noise_law:
         tree.attrs |= law.attrs
     if not built.pilot.data.informs_variance:
@@ -177,7 +178,7 @@ def bin_table(
     outcome = stats.outcome
     occupied = np.flatnonzero(data["n"].to_numpy() > 0)
     n = data["n"].to_numpy()[occupied]
-    rows, _ = rows_of(stats, family_of_kind(stats.kind), atoms=atoms)
+    rows, _ = rows_of(stats, stats.family, atoms=atoms)
     score = axes[0].inverse(positions(axes[0], rows)[0])
     score[rows.atom > 0] = rows.atoms
     columns: dict[str, Any] = {"score": score, "n_items": n}

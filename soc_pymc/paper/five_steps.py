@@ -300,6 +300,8 @@ def _check_arguments(stats: Statistics, prior: Prior, method: FiveSteps) -> None
         groups=prior.groups,
     )
     refusals = {
+        "five steps match moments of all outcomes, and truncated=True says that those of 0 are "
+        "absent: use soc.VI()": stats.truncated,
         f"five steps read only scale= and monotone= of a prior, and cannot use soc.{short(prior)}: "
         "leave the rest out, or use soc.VI()": prior != usable,
         f"FiveSteps fits one curve for all items, and the statistics have {len(stats.groups):,} "

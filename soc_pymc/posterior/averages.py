@@ -4,6 +4,7 @@ They come from the prior table where that is close, and else from all draws.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -114,7 +115,8 @@ def _on_meshes(
     keys = pd.DataFrame({"atom": curves.atom(columns["score"][items])}, items)
     keys["group"] = columns["group"][items] if curves.groups else ""
     keys["outcome"] = own_outcomes(curves.outcome, columns)[0][items]
-    roles = [["atom", "group", "outcome"], ["atom", "group"]]
+    keys["df"] = columns["noise_df"][items] if "noise_df" in columns else 0.0
+    roles = [["atom", "group", "df", "outcome"], ["atom", "group", "df"]]
     # hardly two values are equal
     for by in roles if curves.outcome.positive else roles[1:]:
         done: list[Ints] = []
@@ -217,18 +219,31 @@ def cdf_interval(posterior: Posterior, columns: Columns) -> _Pair:
 def further_cdf_interval(
     posterior: Posterior, columns: Columns, outcome: Floats, size: Floats
 ) -> _Pair:
-    """`cdf_interval` of further outcomes with sizes, each (n,), given those in `columns`."""
+    """`cdf_interval` of further outcomes with sizes, each (n,), given those in `columns`.
+
+    Without these they are the items' own, who are in the table.
+    """
     family = posterior.family
+    is_further = posterior.outcome.observed in columns
     ends = np.empty((2, len(outcome)))
     for items, theta in _thetas(posterior, columns):
         members = family.to_curves(theta.a, theta.b)
         members = widened(posterior.curves, members, columns, items)
+        sizes = size[items]
         further = {
-            "score": columns["score"][items],
+            **select(columns, items),
             posterior.outcome.observed: outcome[items],
-            posterior.outcome.size: size[items],
+            posterior.outcome.size: sizes,
         }
-        below, upto = posterior.cdf_ends(further, members)
+        if is_further and posterior.outcome.truncated:  # which may be 0
+            complete = family.complete
+            below, upto = complete.cdf_interval(outcome[items], sizes, *members)
+        else:
+            below, upto = posterior.cdf_ends(further, members)
+            if posterior.reweights and theta.weight is not None:
+                listed = posterior.listed_shares(sizes, members)
+                weight, _ = given_listed(theta.weight, (), listed)
+                theta = replace(theta, weight=weight)
         ends[:, items] = theta.average(below), theta.average(upto)
     return proper(*ends)
 
@@ -350,7 +365,12 @@ def _over_members(
             items = select(columns, part)
             log_density = posterior.log_densities(items, members)
             interval = partial(posterior.cdf_ends, items, members)
-            values = summarized(log_density, interval, _node_weights(theta), theta.ways)
+            weight, ways = _node_weights(theta), theta.ways
+            if posterior.reweights:
+                sizes = items[posterior.outcome.size]
+                listed = posterior.listed_shares(sizes, members)
+                weight, ways = given_listed(weight, ways, listed)
+            values = summarized(log_density, interval, weight, ways)
             summaries[:, part] = np.where(theta.flagged, np.nan, values)
     by_draws = np.flatnonzero(np.isnan(summaries).any(axis=0))
     for chunk in _chunks(drawn, by_draws):
@@ -360,6 +380,16 @@ def _over_members(
         by_draw = partial(drawn.cdf_by_draw, items)
         summaries[:, chunk] = summarized(log_density, by_draw, equal, ())
     return summaries
+
+
+def given_listed(
+    weight: Floats, ways: Sequence[Floats], listed: Floats
+) -> tuple[Floats, Sequence[Floats]]:
+    """Weights of members and ways in which they vary, given that items are in their table."""
+    total = (weight * listed).sum(axis=0)
+    given = weight * listed / total
+    moved = ((way * listed, (way * listed).sum(axis=0)) for way in ways)
+    return given, [(way - given * change) / total for way, change in moved]
 
 
 def _chunks(posterior: Posterior, items: Ints) -> Iterator[Ints]:

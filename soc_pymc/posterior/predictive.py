@@ -78,10 +78,21 @@ class Posterior(ABC):
     def _by_draw(self, columns: Columns, draws: Ints | None, values: Floats) -> Floats:
         """Averages by draw (m, draws, n) of values of the members, (m, members, n)."""
 
+    @property
+    def reweights(self) -> bool:
+        """True if being in the table changes the weights of members given a draw of the curves."""
+        return self.prior.gridded and self.outcome.truncated
+
+    def listed_shares(self, size: Floats, members: _Pair) -> Floats:
+        """Relative probabilities (members, n) that the table has items of these members."""
+        log_listed = self.family.log_listed(size, *self.family.to_parameters(*members))
+        return np.asarray(np.exp(log_listed - log_listed.max(axis=0)))
+
     def cdf_by_draw(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """Return P(Y < y) and P(Y <= y) under some draws of the curves, (2, draws, n)."""
         members = self._members(columns, draws)
-        return self._by_draw(columns, draws, self.cdf_ends(columns, members))
+        ends = self.cdf_ends(columns, members)
+        return self._of_listed(columns, draws, members, ends)
 
     def cdf_ends(self, columns: Columns, members: _Pair) -> Floats:
         """Return P(Y < y) and P(Y <= y) under each member, (2, members, n)."""
@@ -92,6 +103,17 @@ class Posterior(ABC):
         """Return log densities of the outcomes under each member, (members, n)."""
         outcomes = own_outcomes(self.outcome, columns)
         return np.asarray(self.family.log_density(*outcomes, *members))
+
+    def _of_listed(
+        self, columns: Columns, draws: Ints | None, members: _Pair, values: Floats
+    ) -> Floats:
+        """Averages of `_by_draw` over the items that the table has."""
+        if not self.reweights:
+            return self._by_draw(columns, draws, values)
+        shares = self.listed_shares(columns[self.outcome.size], members)
+        products = np.concatenate([shares[None], shares * values])
+        total, *averages = self._by_draw(columns, draws, products)
+        return np.stack(averages) / np.maximum(total, _TINY)
 
     def simulate(
         self,
@@ -107,19 +129,30 @@ class Posterior(ABC):
         before = prior_columns(self.outcome, columns)
         shape = (self._number(draws), len(columns["score"]))
         uniform = rng.random(shape) if self.prior.gridded else np.empty(0)
-        curves = self.family.to_curves(*self.theta_given(before, draws, uniform))
+        curves = self.family.to_curves(*self._listed_theta(before, draws, uniform))
         if drawn_by is not None:
             curves = tuple(curve[drawn_by, np.arange(shape[1])] for curve in curves)
         size = columns[self.outcome.size]
         if law := self.curves.noise_law:
-            size = law.draw(columns["score"], size, curves[0].shape, rng)
+            df = columns.get("noise_df", law.df)
+            moderated = law.moderated(columns["score"], size, df)
+            size = law.draw(moderated, df, curves[0].shape, rng)
         return np.asarray(self.family.simulate(*curves, size, rng))
+
+    def _listed_theta(
+        self, columns: Columns, draws: Ints | None, uniform: Floats
+    ) -> _Pair:
+        """`theta_given` that items without outcomes are in the table."""
+        return self.theta_given(columns, draws, uniform)
 
     def typical_sizes(self, columns: Columns) -> Floats:
         """Return sizes of the outcomes; noise sds that are estimates are moderated."""
         size = columns[self.outcome.size]
         law = self.curves.noise_law
-        return np.sqrt(law.moderated(columns["score"], size)) if law else size
+        if law is None:
+            return size
+        df = columns.get("noise_df", law.df)
+        return np.sqrt(law.moderated(columns["score"], size, df))
 
     def check_distribution(self) -> None:
         """Refuse what needs the variance of theta under curves of single trials: the prior's."""
@@ -197,16 +230,40 @@ class MixturePosterior(Posterior):
 
     def log_density(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """See `Posterior`."""
-        log_density = self.log_densities(columns, self._members(columns, draws))
+        members = self._members(columns, draws)
+        log_density = self.log_densities(columns, members)
         top = log_density.max(axis=0)
-        (density,) = self._by_draw(columns, draws, np.exp(log_density - top)[None])
+        values = np.exp(log_density - top)[None]
+        (density,) = self._of_listed(columns, draws, members, values)
         return np.asarray(top + np.log(np.maximum(density, _TINY)))
 
     def theta_given(
         self, columns: Columns, draws: Ints | None, uniform: Floats
     ) -> _Pair:
         """See `Posterior`."""
-        (a, b), density = self._updated_with_densities(columns)
+        theta, density = self._updated_with_densities(columns)
+        return self._drawn(columns, draws, uniform, theta, density)
+
+    def _listed_theta(
+        self, columns: Columns, draws: Ints | None, uniform: Floats
+    ) -> _Pair:
+        if not self.reweights:
+            return self.theta_given(columns, draws, uniform)
+        members = self._members(columns, draws)
+        theta = self.family.to_parameters(*members)
+        shares = self.listed_shares(columns[self.outcome.size], members)
+        return self._drawn(columns, draws, uniform, theta, shares)
+
+    def _drawn(
+        self,
+        columns: Columns,
+        draws: Ints | None,
+        uniform: Floats,
+        theta: _Pair,
+        density: Floats,
+    ) -> _Pair:
+        """Parameters of a component for each draw, by weights times relative densities."""
+        a, b = theta
         component = np.empty(uniform.shape, dtype=np.int64)
         triangle = np.triu(np.ones((len(a), len(a)), dtype=np.float32))
         for items, weights in self._blocks(columns, draws, len(a)):
@@ -269,7 +326,11 @@ class MixturePosterior(Posterior):
         """Members given the outcomes, and their relative densities of these."""
         members = self._members(columns, None)
         theta = self._updated(columns, members)
-        log_density = self.log_densities(columns, members)
+        if self.outcome.truncated:  # the components' weights are those of all items
+            outcomes = own_outcomes(self.outcome, columns)
+            log_density = self.family.complete.log_density(*outcomes, *members)
+        else:
+            log_density = self.log_densities(columns, members)
         return theta, np.exp(log_density - log_density.max(axis=0))
 
     def _blocks(
@@ -333,12 +394,13 @@ class EstimatedNoise(Posterior):
         return a, b, log_density
 
     def _nodes(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
-        """Outcomes, true noise sds (nodes, n) and their log weights (nodes, 1)."""
+        """Outcomes, true noise sds (nodes, n) and their log weights (nodes, n or 1)."""
         y, size = own_outcomes(self.outcome, columns)
         law = self.curves.noise_law
         if law is None or self.outcome.observed not in columns:
             return y, size[None], np.zeros((1, 1))
-        return y, *law.nodes(columns["score"], size)
+        df = columns.get("noise_df", law.df)
+        return y, *law.nodes(columns["score"], size, df)
 
 
 class NoisySinglePosterior(EstimatedNoise, SinglePosterior):
