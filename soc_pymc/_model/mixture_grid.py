@@ -201,11 +201,11 @@ def _cells(
 ) -> MixtureCells:
     """Joint cells, with the curves' row of each, in the form of the likelihood."""
     joint = pooled({**joint, "row": rows.code[joint["row"]]})
-    roots = np.ones(1)  # of true noise variances over those of the cells
-    log_weights = np.zeros(1)
+    # of true noise variances over those of the cells, (nodes, cells)
+    ratio = np.ones((1, len(joint["n"])))
+    log_weights = np.zeros_like(ratio)
     if "sum_moderated" in joint:
-        ratio, log_weights = noise_nodes(joint["sum_df"][0] / joint["n"][0])
-        roots = np.sqrt(ratio)
+        ratio, log_weights = noise_nodes(joint["sum_total_df"] / joint["n"])
         joint = moderated_cells(joint)
     variance = rows.base.variance(rows.spread)
     places = rows.base.places(family.component_grid)
@@ -224,10 +224,12 @@ def _cells(
         part = slice(begin, end)
         y, size = (values[order[part]] for values in outcomes)
         theta = family.component_parameters(places[[k]], variance[[k], None])
-        noise = list(zip(np.outer(roots, size), log_weights, strict=True))
+        of_cell = cell[order[part]]
+        sizes = size * np.sqrt(ratio[:, of_cell])
+        noise = list(zip(sizes, log_weights[:, of_cell], strict=True))
         by_noise = (
-            log_weight + family.log_marginal(y[:, None], sizes[:, None], *theta)
-            for sizes, log_weight in noise
+            w[:, None] + family.log_marginal(y[:, None], sd[:, None], *theta)
+            for sd, w in noise
         )
         log = reduce(np.logaddexp, by_noise)
         is_listing = items[order[part]] < 0.0
@@ -238,7 +240,7 @@ def _cells(
             log_likelihood = family.outcome.log_likelihood
             at_zero = reduce(
                 np.logaddexp,
-                (w + log_likelihood(y, sizes, np.zeros(len(y))) for sizes, w in noise),
+                (w + log_likelihood(y, sd, np.zeros(len(y))) for sd, w in noise),
             )
             top = np.maximum(top, at_zero)
             atom[part] = np.exp(at_zero - top)

@@ -55,6 +55,9 @@ from .observations import (
 from .outliers import MOST, Outliers, outliers
 
 _TREE_DRAWS = 1000  # in the tree for ArviZ
+# draws that show whether an outcome says anything, and difference in nats of one that does not
+_FEW_DRAWS = 8
+_NOTHING = 1e-9
 _MOST_COLUMNS = 8  # most columns of a table that advice names unasked
 # items whose intervals are judged, and how wrong they may be
 _DOUBTED = 2000
@@ -85,8 +88,9 @@ class CheckResult(Result):
         wide intervals and bands should be; of ``leave-one-out`` the largest Pareto k.
     data : xarray.DataTree
         Groups of items on a random subset, for ArviZ's own functions; outcomes and log likelihoods
-        by draw are made when they are read. Of all items ``pit`` has the ECDFs by slice of a
-        ``column``, minus the uniform cdf; ``pit_by_score`` those in 20 bins.
+        by draw are made when they are read. Items without information, of which
+        ``log_likelihood.attrs`` has the number, are left out there. Of all items ``pit`` has the
+        ECDFs by slice of a ``column``, minus the uniform cdf; ``pit_by_score`` those in 20 bins.
     advice : tuple[str, ...]
         What the findings mean and what to try next, in plain sentences.
     remedies : tuple[Remedy, ...]
@@ -464,8 +468,16 @@ class Checks:
     def _arviz_groups(
         self, columns: Columns, item: Ints, ends: Floats, rng: Generator
     ) -> dict[str, xr.Dataset]:
-        """Groups of some items, and their PIT; if draws are exact also of items left out."""
+        """Groups of some items, and their PIT; if draws are exact also of items left out.
+
+        Without items whose outcomes say nothing, at which ArviZ's leave-one-out stops for all.
+        """
         posterior = posterior_under(self.posterior.curves.thin(_TREE_DRAWS))
+        few = posterior.curves.even_draws(_FEW_DRAWS)
+        telling = np.ptp(posterior.log_density(columns, few), axis=0) > _NOTHING
+        columns = select(columns, telling)
+        item = item[telling]
+        ends = ends[:, telling]
         draws = posterior.curves.posterior
         outcome = posterior.outcome
         name = outcome.observed
@@ -494,6 +506,8 @@ class Checks:
         ):
             later = indexing.LazilyIndexedArray(Later(shape, dtype, make))
             groups[group] = xr.Dataset({name: (tuple(coords), later)}, coords)
+        silent = int((~telling).sum())
+        groups["log_likelihood"].attrs["items_that_say_nothing"] = silent
         return groups
 
 

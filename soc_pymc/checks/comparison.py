@@ -38,6 +38,7 @@ from .observations import (
     clustered,
     curve_rows,
     observe,
+    with_noise_of,
 )
 
 _CHUNK = 20_000  # rows at once
@@ -271,6 +272,7 @@ def left_out(
     what, unit = (
         ("items", "item") if isinstance(data, Items) else ("statistics", "cell")
     )
+    data = with_noise_of(fit.curves, data)
     rows = observe(fit.curves, data, progress=progress)
     if total := other_total(fit, rows.columns, rows.n):
         raise FitError(

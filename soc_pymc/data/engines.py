@@ -97,7 +97,7 @@ def with_group(table: "ir.Table", roles: Roles) -> Any:
     """The table, with dates and columns of groups joined to one column, ``group``."""
     if not roles.joined:
         return table
-    labels = [table[role] for role in roles.joined]
+    labels = [table[role].cast("string") for role in roles.joined]
     return table.mutate(group=reduce(lambda a, b: a + CROSS + b, labels))
 
 

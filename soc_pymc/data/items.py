@@ -197,10 +197,11 @@ class NormalItems(_Roles):
     noise_sd : str or None
         Column of the noise sds: the standard deviations of the values about their theta, from 1e-35
         to 1e35, in the unit of the values. Needed with `value`.
-    noise_df : float or None
+    noise_df : float, str or None
         Degrees of freedom of noise sds that are themselves estimates, such as 3 for those from 4
-        values. Then the law of the true variances is estimated from all noise sds, and values have
-        t distributions about their theta (Smyth 2004). None takes noise sds as known.
+        values, or a column of at most 200 different ones. Then the law of the true variances is
+        estimated from all noise sds, and values have t distributions about their theta (Smyth
+        2004). None takes noise sds as known.
     group : str or Sequence[str] or None
         As for `PoissonItems`.
     id : str or None
@@ -229,7 +230,7 @@ class NormalItems(_Roles):
     _: KW_ONLY
     value: str | None = None
     noise_sd: str | None = None
-    noise_df: float | None = None
+    noise_df: float | str | None = None
 
     kind: ClassVar[str] = "normal"
 
@@ -237,17 +238,24 @@ class NormalItems(_Roles):
         super().__post_init__()
         if self.noise_df is None:
             return
-        df = POSITIVE(self.noise_df, "noise_df", ItemsError)
-        object.__setattr__(self, "noise_df", df)
+        if not isinstance(self.noise_df, str):
+            df = POSITIVE(self.noise_df, "noise_df", ItemsError)
+            object.__setattr__(self, "noise_df", df)
         if self.cluster is not None:
             raise ItemsError(
                 "noise_df= and cluster= cannot be combined: leave one of them out"
             )
 
     @property
+    def roles(self) -> Roles:
+        """Names of columns by role."""
+        df = self.noise_df
+        return Roles(super().roles | ({"noise_df": df} if isinstance(df, str) else {}))
+
+    @property
     def options(self) -> dict[str, float]:
         """Arguments besides the columns by role."""
-        return {} if self.noise_df is None else {"noise_df": self.noise_df}
+        return {"noise_df": self.noise_df} if isinstance(self.noise_df, float) else {}
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -145,13 +145,16 @@ class Statistics:
 
     @cached_property
     def _label_codes(self) -> tuple[tuple[str, ...], Ints]:
-        """Sorted labels of groups without their days, and which of these each label has."""
-        labels = self._array("label")
-        if len(self._day_of):
-            undated = [label.partition(CROSS)[2] for label in labels]
-            labels = np.array(undated, dtype=object)
+        """Sorted labels of groups alone, and which of these each label has."""
+        levels = [label.split(CROSS)[self._further :] for label in self._array("label")]
+        labels = np.array([CROSS.join(parts) for parts in levels], dtype=object)
         names, code = np.unique(labels, return_inverse=True)
         return tuple(map(str, names)), code.astype(np.int64)
+
+    @property
+    def _further(self) -> int:
+        """Number of levels of labels before those of groups."""
+        return len(self.roles.joined) - len(self.roles.groups)
 
     @cached_property
     def _day_of(self) -> NDArray[np.datetime64]:
@@ -171,25 +174,35 @@ class Statistics:
         return str(self.data.attrs.get("weights", ""))
 
     @property
-    def noise_df(self) -> float | None:
-        """Degrees of freedom of noise sds that are estimates; None if they are known."""
-        return self.data.attrs.get("noise_df")
+    def noise_df(self) -> float | str | None:
+        """Degrees of freedom of noise sds that are estimates, or their column; None if known."""
+        number: float | None = self.data.attrs.get("noise_df")
+        return self.roles.get("noise_df", number)
+
+    def _df_of(self, table: Columns) -> Floats:
+        """Degrees of freedom of lines of a stored table."""
+        if not isinstance(self.noise_df, str):
+            return np.full(len(table["group"]), self.noise_df)
+        place = "date" in self.roles
+        levels = [label.split(CROSS)[place] for label in self._array("label")]
+        return np.array(levels, dtype=float)[table["group"]]
 
     @cached_property
     def noise_law(self) -> NoiseLaw | None:
         """Law of the true noise variances, if noise sds are estimates."""
         if self.noise_df is None:
             return None
-        cells = self.cells("noise")
+        cells = self._stored("noise")
         variance = self.outcome.mean_size(cells) ** 2
         score = self._mean_scores[cells["bin"]]
-        return NoiseLaw.of(score, variance, cells["n"], float(self.noise_df))
+        return NoiseLaw.of(score, variance, cells["n"], self._df_of(cells))
 
     @property
     def _mean_scores(self) -> Floats:
-        """Mean score of each bin."""
+        """Mean score of each bin; NaN without items."""
         names = (SCORE_WEIGHT, *LINEAR.sums)
-        return LINEAR.moments({name: self._array(name) for name in names})[0]
+        with np.errstate(invalid="ignore"):
+            return LINEAR.moments({name: self._array(name) for name in names})[0]
 
     @property
     def groupings(self) -> tuple[Grouping, ...]:
@@ -225,21 +238,25 @@ class Statistics:
         4000
         """
         self.outcome.check_table(name)
-        table = dict(self._tables[name])
-        if name == "joint" and self.noise_law:
-            score = self._mean_scores[table["bin"]]
-            table |= self.noise_law.sums(
-                score, self.outcome.mean_size(table), table["n"]
-            )
-        return table
+        return dict(self._tables[name])
 
     @cached_property
     def _tables(self) -> dict[str, dict[str, NDArray[Any]]]:
         """Columns of all tables, of all days together."""
         tables = {name: self._stored(name) for name in self.outcome.tables}
-        if len(self._day_of):
+        if self.noise_law:
+            joint = tables["joint"]
+            joint |= self.noise_law.sums(
+                self._mean_scores[joint["bin"]],
+                self.outcome.mean_size(joint),
+                joint["n"],
+                self._df_of(joint),
+            )
+        if self._further:
             for name, table in tables.items():
                 table["group"] = self._label_codes[1][table["group"]]
+                if name == "joint" and self.noise_law:
+                    continue  # cells of other degrees of freedom stay apart
                 keys = self.outcome.tables[name].keys
                 tables[name] = added(table, keys, self.outcome.sums(name))
         return tables
@@ -318,6 +335,10 @@ class Statistics:
         the day of weight 1, by default the last of `days`; later days are left out. A fit's bands
         are those of as many items as the weights add up to. Checks and comparisons refuse weights.
         """
+        if isinstance(self.noise_df, str):
+            raise StatisticsError(
+                "decay does not go with a column of noise_df=: give window= of days"
+            )
         number = days_in(half_life, "half_life")
         age, last = self._ages(end)
         if not (age >= 0).any():

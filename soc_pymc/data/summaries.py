@@ -43,6 +43,7 @@ _ITEMS_IN_BIN = 10
 _FOLDS = 10  # folds from ids
 # items from which on not every one may be a group of its own
 _OWN_GROUPS = 50
+_MOST_DF = 200  # different degrees of freedom
 _MOST_JOINT = 4_000_000  # joint cells, of about 100 bytes each
 _AUTO_BYTES = 64_000_000  # most memory for joint cells by default
 _LEAKAGE = -6.0  # honest scores stay above this z
@@ -389,6 +390,13 @@ def _attrs(
 def _check_groups(stats: Statistics) -> None:
     """Refuse a column of groups with a label of its own for every item, or that cannot be saved."""
     n = stats.n_items
+    if isinstance(stats.noise_df, str) and len(stats.data["label"]) > _MOST_DF * max(
+        len(stats.groups) * max(len(stats.days), 1), 1
+    ):
+        raise ItemsError(
+            f"column {stats.noise_df!r} has more than {_MOST_DF} different degrees of freedom: "
+            "round them"
+        )
     for grouping in stats.groupings:
         where = f"column {grouping.column!r}"
         if any("\0" in level for level in grouping.levels):  # netCDF ends a text there

@@ -10,13 +10,16 @@ are sums over nodes at equal distances in log w, whose error falls exponentially
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import ArrayLike
 from scipy import special
 
 from .._lib.arrays import Columns, Floats
+from .rows import Tensor
 
 NOISE_LAW = "noise_law"
 """Attribute of a fit with the law of its noise."""
@@ -36,7 +39,7 @@ _TREND_POINTS = 33
 class NoiseLaw:
     """Law of the true noise variances of items whose noise sds are estimates."""
 
-    df: float  # degrees of freedom of a noise sd: d
+    df: float  # degrees of freedom of a noise sd, d; their mean where they differ
     # d0 at the posterior mean of d0 / (d0 + d), in which moderated variances are linear, so that
     # they average over its uncertainty
     prior_df: float
@@ -46,19 +49,24 @@ class NoiseLaw:
     log_variance: tuple[float, ...]
 
     @staticmethod
-    def of(score: Floats, variance: Floats, n: Floats, df: float) -> "NoiseLaw":
+    def of(score: Floats, variance: Floats, n: Floats, df: ArrayLike) -> "NoiseLaw":
         """Estimate the law from variances with `df` degrees of freedom, of n items at scores."""
-        log_variance = np.log(variance)
+        dfs, code = np.unique(np.broadcast_to(df, variance.shape), return_inverse=True)
+        # the mean of the logarithm of chi2(d) / d
+        bias = special.digamma(0.5 * dfs) - np.log(0.5 * dfs)
+        log_variance = np.log(variance) - bias[code]
         points, trend = _trend(score, log_variance, n)
         residual = log_variance - np.interp(score, points, trend)
         place = np.rint((residual - residual.min()) / _CLASS_WIDTH).astype(np.int64)
+        _, place = np.unique(place * len(dfs) + code, return_inverse=True)
         items = np.bincount(place, n)
-        value = np.bincount(place, n * residual)[items > 0] / items[items > 0]
-        items = items[items > 0]
+        value = np.bincount(place, n * (residual + bias[code])) / items
+        of_class = np.bincount(place, n * dfs[code]) / items
+        df = float(items @ of_class / items.sum())
         logit = _LOGIT_SHARES
         for _ in range(2):  # the second time where the first has found some weight
             share = special.expit(logit)
-            _, log_density = _levels(value, items, df, df * np.exp(logit))
+            _, log_density = _levels(value, items, of_class, df * np.exp(logit))
             # a uniform prior of the share, per logit
             weight = special.softmax(log_density + np.log(share * (1.0 - share)))
             centre = weight @ logit
@@ -69,7 +77,7 @@ class NoiseLaw:
             low, high = np.exp(np.interp([0.05, 0.95], below, logit))
             logit = centre + _SDS * sd
         prior_df = df * mean / (1.0 - mean)
-        levels, _ = _levels(value, items, df, np.array([prior_df]))
+        levels, _ = _levels(value, items, of_class, np.array([prior_df]))
         return NoiseLaw(
             df=df,
             prior_df=prior_df,
@@ -92,38 +100,33 @@ class NoiseLaw:
         """Attributes of a fit with this law."""
         return {NOISE_LAW: json.dumps(asdict(self))}
 
-    @property
-    def total_df(self) -> float:
-        """Degrees of freedom of a value about its theta."""
-        return self.prior_df + self.df
-
-    def moderated(self, score: Floats, size: Floats) -> Floats:
+    def moderated(self, score: Floats, size: Floats, df: ArrayLike) -> Floats:
         """Moderated noise variances of items at scores with these noise sds."""
         prior = np.exp(np.interp(score, self.score, self.log_variance))
-        share = self.prior_df / self.total_df
+        share = self.prior_df / (self.prior_df + np.asarray(df))
         return np.asarray(share * prior + (1.0 - share) * size**2)
 
-    def sums(self, score: Floats, size: Floats, n: Floats) -> Columns:
+    def sums(self, score: Floats, size: Floats, n: Floats, df: Floats) -> Columns:
         """Columns of joint cells, from which rows make their likelihood."""
         return {
-            "sum_moderated": n * self.moderated(score, size),
-            "sum_df": n * self.total_df,
+            "sum_moderated": n * self.moderated(score, size, df),
+            "sum_df": n * df,
+            "sum_total_df": n * (self.prior_df + df),
         }
 
-    def nodes(self, score: Floats, size: Floats) -> tuple[Floats, Floats]:
-        """True noise sds of items, (nodes, n), and their log weights, (nodes, 1)."""
-        ratio, log_weight = noise_nodes(self.total_df)
-        variance = ratio[:, None] * self.moderated(score, size)
-        return np.sqrt(variance), log_weight[:, None]
+    def nodes(
+        self, score: Floats, size: Floats, df: ArrayLike
+    ) -> tuple[Floats, Floats]:
+        """True noise sds of items, (nodes, n), and their log weights, (nodes, n or 1)."""
+        ratio, log_weight = noise_nodes(self.prior_df + np.atleast_1d(df))
+        return np.sqrt(ratio * self.moderated(score, size, df)), log_weight
 
     def draw(
-        self, score: Floats, size: Floats, shape: tuple[int, ...], rng: Generator
+        self, moderated: Floats, df: ArrayLike, shape: tuple[int, ...], rng: Generator
     ) -> Floats:
-        """Random true noise sds of items, of a shape (..., n)."""
-        scale = np.sqrt(self.moderated(score, size))
-        return np.asarray(
-            scale / np.sqrt(rng.chisquare(self.total_df, shape) / self.total_df)
-        )
+        """Random true noise sds of items with these variances, of a shape (..., n)."""
+        total = self.prior_df + np.asarray(df)
+        return np.sqrt(moderated * total / rng.chisquare(total, shape))
 
 
 def moderated_cells(table: Columns) -> Columns:
@@ -132,18 +135,39 @@ def moderated_cells(table: Columns) -> Columns:
     return {**table, "sum_w": moderated, "sum_w2": moderated**2 / table["n"]}
 
 
-def noise_nodes(total_df: float) -> tuple[Floats, Floats]:
-    """Nodes of the true variance over the moderated one, and their log weights."""
-    df = min(total_df, _MOST_DF)
+class NodeLine(NamedTuple):
+    """Nodes of log true variances over moderated ones: equally spaced from `low` on, by item."""
+
+    df: Floats  # (n,): degrees of freedom of the true variance
+    low: Floats
+    width: Floats
+    log_total: Floats  # of unnormalised weights
+
+    def nodes(self, place: Tensor, xp: ModuleType = np) -> tuple[Tensor, Tensor]:
+        """Ratios of variances and log weights at places from 0 to 1; all broadcast."""
+        x = self.low + self.width * place
+        return xp.exp(x), -0.5 * self.df * (x + xp.expm1(-x)) - self.log_total
+
+
+def node_line(total_df: Floats) -> tuple[NodeLine, Floats]:
+    """Nodes for total degrees of freedom (n,), and their places (nodes,)."""
+    df = np.minimum(total_df, _MOST_DF)
     # the log density falls by df (x - 1 + exp(-x)) / 2 from its mode
     drop = 2.0 * np.abs(_REACH) / df
     ends = np.sign(_REACH) * (np.sqrt(2.0 * drop) + np.where(_REACH > 0, drop, 0.0))
     for _ in range(_STEPS):
         ends -= (ends + np.expm1(-ends) - drop) / -np.expm1(-ends)
-    low, high = ends.ravel()
-    number = int(np.ceil((high - low) / np.sqrt(2.0 / df))) + 1
-    x = np.linspace(low, high, number)
-    return np.exp(x), special.log_softmax(-0.5 * df * (x + np.expm1(-x)))
+    width = np.ptp(ends, axis=0)
+    place = np.linspace(0.0, 1.0, int(np.ceil((width / np.sqrt(2.0 / df)).max())) + 1)
+    line = NodeLine(df, ends[0], width, np.zeros_like(df))
+    _, log_weight = line.nodes(place[:, None])
+    return line._replace(log_total=special.logsumexp(log_weight, axis=0)), place
+
+
+def noise_nodes(total_df: Floats) -> tuple[Floats, Floats]:
+    """Nodes of true variances over moderated ones, and their log weights, each (nodes, n)."""
+    line, place = node_line(total_df)
+    return line.nodes(place[:, None])
 
 
 def df_of_spread(variance: float) -> float:
@@ -182,14 +206,15 @@ def _trend(score: Floats, values: Floats, n: Floats) -> tuple[Floats, Floats]:
 
 
 def _levels(
-    value: Floats, n: Floats, df: float, prior_df: Floats
+    value: Floats, n: Floats, df: Floats, prior_df: Floats
 ) -> tuple[Floats, Floats]:
     """Log s0^2 of log variances, by degrees of freedom d0, and their integrated log density.
 
     Over s0^2, a variance has an F distribution with d and d0 degrees of freedom.
     """
-    total = 0.5 * (prior_df + df)[:, None]
-    ratio = np.log(df / prior_df)[:, None]
+    prior_df = prior_df[:, None]
+    total = 0.5 * (prior_df + df)
+    ratio = np.log(df / prior_df)
     level = np.full((len(prior_df), 1), n @ value / n.sum())
     for _ in range(_STEPS):
         share = special.expit(value - level + ratio)
@@ -197,6 +222,7 @@ def _levels(
         bend = (total * share * (1.0 - share)) @ n
         level += np.clip(slope / bend, -1.0, 1.0)[:, None]
     odds = value - level + ratio
-    constant = special.gammaln(total) - special.gammaln(total - 0.5 * df)
+    constant = special.gammaln(total) - special.gammaln(0.5 * prior_df)
+    constant = constant - special.gammaln(0.5 * df)
     log_density = (constant + 0.5 * df * odds - total * np.logaddexp(0.0, odds)) @ n
     return level[:, 0], log_density - 0.5 * np.log(bend)

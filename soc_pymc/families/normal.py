@@ -22,7 +22,7 @@ from ..prior_table import NormalFormulas
 from .family import Family, Generators
 from .information import typical_precision
 from .mixtures import WIDTH, ComponentGrid, Frame, Relative
-from .noise import moderated_cells, noise_nodes
+from .noise import NodeLine, moderated_cells, node_line
 from .outcome import SCORES, Outcome, Table, Validity, Words, uniform_range
 from .priors import Normal, NormalMixture
 from .rows import Pair, Ragged, RowSums, Tensor, Weak, by_row, weak_dispersion
@@ -380,10 +380,9 @@ class StudentRows(_ValueRows):
 
     # as in `NormalRows`, at moderated noise variances
     by_noise: Ragged
-    by_value: Ragged  # values less the row's centre, items, moderated noise variances
-    # (rows, nodes): of the true noise variance over the moderated one, and their log weights
-    ratio: Floats
-    log_weight: Floats
+    # values less the row's centre, items, moderated noise variances, and columns of `NodeLine`
+    by_value: Ragged
+    place: Floats  # (rows, nodes): of the true noise
     centre: Floats
     total: Floats
     spread: Floats
@@ -393,11 +392,11 @@ class StudentRows(_ValueRows):
         xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Sequence[Tensor]
     ) -> Tensor:
         """Log marginal of rows without spread: Normals, averaged over the true noise."""
-        *_, value, n, moderated, ratio, log_weight, centre, _ = cells
-        noise = moderated[:, :, None] * ratio[:, None]
-        total = xp.exp(dispersion)[..., None, None] + noise
+        _, _, value, n, moderated, *line, place, centre, _ = cells
+        ratio, log_weight = _nodes(line, place, xp)
+        total = xp.exp(dispersion)[..., None, None] + moderated[:, :, None] * ratio
         gap = (value - (location - centre)[..., None])[..., None]
-        log = log_weight[:, None] - 0.5 * (gap * gap / total + xp.log(total))
+        log = log_weight - 0.5 * (gap * gap / total + xp.log(total))
         top = log.max(axis=-1)
         log_density = top + xp.log(xp.exp(log - top[..., None]).sum(axis=-1))
         return (n * (log_density - 0.5 * _LOG_2PI)).sum(axis=-1)
@@ -407,13 +406,9 @@ class StudentRows(_ValueRows):
         rng: Generator, location: Floats, dispersion: Floats, cells: Sequence[Floats]
     ) -> Floats:
         """Random mean values of rows."""
-        *_, value, n, moderated, ratio, log_weight, _, _ = cells
-        below = np.exp(log_weight).cumsum(axis=-1)[:, None]
-        uniform = rng.random((*location.shape, value.shape[-1], 1))
-        node = np.minimum((below < uniform).sum(axis=-1), ratio.shape[-1] - 1)
-        drawn = np.take_along_axis(
-            np.broadcast_to(ratio, (*location.shape, ratio.shape[-1])), node, axis=-1
-        )
+        _, _, _, n, moderated, df, *_ = cells
+        df = np.where(n > 0, df, 1.0)
+        drawn = df / rng.chisquare(df, (*location.shape, df.shape[-1]))
         noise = np.exp(dispersion)[..., None] + moderated * drawn
         sd = np.sqrt((n * noise).sum(axis=-1)) / n.sum(axis=-1)
         return location + sd * rng.standard_normal(sd.shape)
@@ -433,20 +428,25 @@ class StudentRows(_ValueRows):
         value = np.stack([mean - sd, mean + sd]) - plain.centre[table["row"]]
         split = np.stack([np.ones(len(n), dtype=bool), sd > 0])
         items = np.stack([n, n]) / split.sum(axis=0)
-        row, noise = (
-            np.broadcast_to(x, split.shape) for x in (table["row"], moderated)
+        line, place = node_line(table["sum_total_df"] / n)
+        row, *columns = (
+            np.broadcast_to(column, split.shape)[split]
+            for column in (table["row"], value, items, moderated, *line)
         )
-        columns = (values[split] for values in (value, items, noise))
-        ratio, log_weight = noise_nodes(float(table["sum_df"].sum() / n.sum()))
         return cls(
             by_noise=plain.by_noise,
-            by_value=by_row(rows, row[split], *columns),
-            ratio=np.tile(ratio, (rows, 1)),
-            log_weight=np.tile(log_weight, (rows, 1)),
+            by_value=by_row(rows, row, *columns),
+            place=np.tile(place, (rows, 1)),
             centre=plain.centre,
             total=plain.total,
             spread=plain.spread,
         )
+
+
+def _nodes(line: Sequence[Tensor], place: Tensor, xp: ModuleType) -> Pair:
+    """Ratios and log weights of the true noise of cells (k, cells) at places (k, nodes)."""
+    columns = (column[:, :, None] for column in line)
+    return NodeLine(*columns).nodes(place[:, None], xp)
 
 
 def _noise_sums(table: Columns) -> Floats:

@@ -97,6 +97,12 @@ class Curves:
         return NoiseLaw.of_attrs(self.attrs)
 
     @property
+    def noise_df(self) -> float | str | None:
+        """Degrees of freedom of noise sds that are estimates, or their column; None if known."""
+        law = self.noise_law
+        return self.roles.get("noise_df", law.df if law else None)
+
+    @property
     def mean_only(self) -> bool:
         """True if the items, such as labels, do not inform the variance of theta."""
         return bool(self.attrs.get("mean_only", False))
@@ -142,7 +148,8 @@ class Curves:
     @property
     def items_at_once(self) -> int:
         """Number of items whose draws fit in memory at once."""
-        nodes = len(noise_nodes(self.noise_law.total_df)[0]) if self.noise_law else 1
+        law = self.noise_law
+        nodes = len(noise_nodes(np.array([law.prior_df + law.df]))[0]) if law else 1
         return max(1, _MOST_CURVE_NUMBERS // (self.number * nodes))
 
     def draws(self, name: str) -> Floats:

@@ -179,8 +179,7 @@ def items_of(chosen: Chosen, fitted: Fit | None = None) -> Items:
     names |= groups_of(chosen) or groups
     names |= {role: getattr(chosen, role) for role in _OTHERS if getattr(chosen, role)}
     source = chosen.items[0] if len(chosen.items) == 1 else chosen.items
-    law = fitted.curves.noise_law if fitted else None
-    noise_df = chosen.noise_df or (law and law.df)
+    noise_df = chosen.noise_df or (fitted and fitted.curves.noise_df)
     if noise_df and kind.whole:
         raise StatisticsError(f"--noise-df is not for {kind.words.items}: leave it out")
     if chosen.truncated and not kind.whole:
@@ -190,6 +189,14 @@ def items_of(chosen: Chosen, fitted: Fit | None = None) -> Items:
     given: dict[str, Any] = {"noise_df": noise_df, "truncated": chosen.truncated}
     options = {name: value for name, value in given.items() if value}
     return ITEMS[kind.kind](source, **names.arguments, **options)
+
+
+def number_or_name(word: str) -> float | str:
+    """A number, or else the name of a column."""
+    try:
+        return float(word)
+    except ValueError:
+        return word
 
 
 def groups_of(chosen: Chosen) -> dict[str, str]:

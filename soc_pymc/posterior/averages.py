@@ -115,7 +115,8 @@ def _on_meshes(
     keys = pd.DataFrame({"atom": curves.atom(columns["score"][items])}, items)
     keys["group"] = columns["group"][items] if curves.groups else ""
     keys["outcome"] = own_outcomes(curves.outcome, columns)[0][items]
-    roles = [["atom", "group", "outcome"], ["atom", "group"]]
+    keys["df"] = columns["noise_df"][items] if "noise_df" in columns else 0.0
+    roles = [["atom", "group", "df", "outcome"], ["atom", "group", "df"]]
     # hardly two values are equal
     for by in roles if curves.outcome.positive else roles[1:]:
         done: list[Ints] = []
@@ -230,7 +231,7 @@ def further_cdf_interval(
         members = widened(posterior.curves, members, columns, items)
         sizes = size[items]
         further = {
-            "score": columns["score"][items],
+            **select(columns, items),
             posterior.outcome.observed: outcome[items],
             posterior.outcome.size: sizes,
         }

@@ -16,7 +16,7 @@ from .._lib.progress import is_shown, parts, phase
 from .._lib.threads import ordered_map
 from ..data.engines import check_types, no_rows, scan
 from ..data.items import Items, check_outcomes
-from ..data.roles import MARK, WEIGHTS, Roles, columns_of
+from ..data.roles import MARK, NOISE_DF, WEIGHTS, Roles, columns_of
 from ..data.sources import arrow_table
 from ..data.statistics import Statistics
 from ..families.family import Family
@@ -130,17 +130,21 @@ def posterior_roles(
         raise ItemsError(
             f"the fit's items have {fitted}, these items have {present}: {remedy}"
         )
-    law = curves.noise_law
-    if items.has_outcomes and items.options.get("noise_df") != (law and law.df):
-        known = f"noise_df={law.df:g}" if law else "known noise sds"
+    df = roles.get("noise_df", items.options.get("noise_df"))
+    known = curves.noise_df
+    # names of columns may differ
+    named = isinstance(df, str) and isinstance(known, str)
+    if items.has_outcomes and not (named or df == known):
+        words = "a column noise_df=" if isinstance(known, str) else f"noise_df={known}"
         raise ItemsError(
-            f"the fit's items have {known}: give these the same, or fit items like these"
+            f"the fit's items have {words if known else 'known noise sds'}: give these the same, "
+            "or fit items like these"
         )
     if items.score is None and curves.roles.has_score:
         raise ItemsError(
             "the fit's items have a score, and these have none: give them score="
         )
-    names = [role for role in outcome.bounds if role in roles]
+    names = [role for role in (*outcome.bounds, "noise_df") if role in roles]
     if curves.groups:
         remedy = "the items name no column of groups: give them group="
         _check_groupings(curves, roles, remedy, ItemsError)
@@ -168,7 +172,7 @@ def _check_groupings(
 
 def arrays_of(table: Any, roles: Roles) -> Columns:
     """Columns of an Arrow table by role: read-only float64, and joined labels, None for null."""
-    columns = columns_of(table, roles)
+    columns = columns_of(table, roles, roles.groups)
     if "group" in columns:
         columns["group"] = columns["group"].to_pandas().to_numpy(dtype=object)
     return columns
@@ -220,6 +224,7 @@ def refuse_invalid(columns: Columns, items: Items) -> None:
     if not (
         outcome.validity.are_valid(columns["score"], y, size)
         and WEIGHTS.hold(columns.get("weight", np.ones(1)))
+        and NOISE_DF.hold(columns.get("noise_df", np.ones(1)))
         and not any(
             label is None or (crossings and label.count(MARK) != crossings)
             for label in columns.get("group", ())
@@ -268,8 +273,7 @@ def check_statistics(curves: Curves, stats: Statistics) -> None:
         raise StatisticsError(
             f"the fit has items with the roles {fit_roles}, the statistics have {roles}"
         )
-    law = curves.noise_law
-    if stats.noise_df != (law and law.df):
+    if stats.noise_df != curves.noise_df:
         raise StatisticsError(
             "the noise_df= of the statistics is not that of the fit's items: give those of items "
             "with the same"

@@ -134,7 +134,9 @@ class Posterior(ABC):
             curves = tuple(curve[drawn_by, np.arange(shape[1])] for curve in curves)
         size = columns[self.outcome.size]
         if law := self.curves.noise_law:
-            size = law.draw(columns["score"], size, curves[0].shape, rng)
+            df = columns.get("noise_df", law.df)
+            moderated = law.moderated(columns["score"], size, df)
+            size = law.draw(moderated, df, curves[0].shape, rng)
         return np.asarray(self.family.simulate(*curves, size, rng))
 
     def _listed_theta(
@@ -147,7 +149,10 @@ class Posterior(ABC):
         """Return sizes of the outcomes; noise sds that are estimates are moderated."""
         size = columns[self.outcome.size]
         law = self.curves.noise_law
-        return np.sqrt(law.moderated(columns["score"], size)) if law else size
+        if law is None:
+            return size
+        df = columns.get("noise_df", law.df)
+        return np.sqrt(law.moderated(columns["score"], size, df))
 
     def check_distribution(self) -> None:
         """Refuse what needs the variance of theta under curves of single trials: the prior's."""
@@ -389,12 +394,13 @@ class EstimatedNoise(Posterior):
         return a, b, log_density
 
     def _nodes(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
-        """Outcomes, true noise sds (nodes, n) and their log weights (nodes, 1)."""
+        """Outcomes, true noise sds (nodes, n) and their log weights (nodes, n or 1)."""
         y, size = own_outcomes(self.outcome, columns)
         law = self.curves.noise_law
         if law is None or self.outcome.observed not in columns:
             return y, size[None], np.zeros((1, 1))
-        return y, *law.nodes(columns["score"], size)
+        df = columns.get("noise_df", law.df)
+        return y, *law.nodes(columns["score"], size, df)
 
 
 class NoisySinglePosterior(EstimatedNoise, SinglePosterior):

@@ -25,7 +25,7 @@ from ..data.sources import chosen, kind_of
 from ..families.scales import MIDDLE
 from ..fits.curves import Curves
 from ..fits.fit import FIT, Fit
-from .export import described
+from .export import described, refuse_estimated_noise
 from .item_columns import posterior_roles, refuse_taken
 
 # a LIMIT without which Postgres computes a column again at every use
@@ -181,6 +181,7 @@ def posterior_sql(
         )
     if curves.groups:
         by_role |= known.groups if group is None else Roles.of_groups(group)
+    refuse_estimated_noise(curves)
     items = ITEMS[outcome.kind](table, **Roles(by_role).arguments)
     roles = posterior_roles(curves, items)
     users = list(dict.fromkeys([*roles.columns, *columns]))

@@ -93,12 +93,30 @@ def test_percentages_with_fractions_are_named(kind):
         soc.summarize(kind(one, **roles), **QUIET)
 
 
+def test_odd_tables_get_a_sentence_too():
+    """Values that do not vary, exposures of 0, and rows with weights whose scores saw outcomes."""
+    equal = pd.DataFrame({"t": np.arange(40.0), "x": 1.0, "sd": 1.0})
+    assert "scores" in _cause(soc.NormalItems(equal, score="t", value="x", noise_sd="sd"))
+    nothing = regular(1).source.assign(N=np.r_[0.0, np.full(499, 1.3)])
+    nothing.loc[0, "y"] = 0.0
+    assert "do not have this noise" in _cause(replace(regular(1), source=nothing))
+    leak = simulated("counts", 3)
+    leak["t"] = (leak["y"] + 1) / (leak["N"] + 20)
+    assert "scores" in _cause(replace(weighted(3), source=leak.assign(w=2)))
+
+
+def _cause(items):
+    return cause_of(Evidence.of(items))
+
+
 def test_evidence_is_the_same_from_files_and_engines(tmp_path):
     items = single_noise(3)
-    expected = cause_of(Evidence.of(items))
+    expected = _cause(items)
     items.source.to_parquet(tmp_path / "items.parquet")
+    mixed = items.source.assign(mixed=[object()] * len(items.source))
+    assert _cause(replace(items, source=mixed)) == expected
     for source in (str(tmp_path / "items.parquet"), ibis.memtable(items.source)):
-        assert cause_of(Evidence.of(replace(items, source=source))) == expected
+        assert _cause(replace(items, source=source)) == expected
 
 
 @pytest.mark.parametrize("score", ["t", None])

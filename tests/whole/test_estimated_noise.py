@@ -1,5 +1,6 @@
 """Noise sds that are themselves estimates: moderation, t likelihoods and posteriors."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ import soc_pymc as soc
 from soc_pymc.families.noise import NoiseLaw, noise_nodes
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import QUIET
+from tests.tables import remote
 
 ROLES = {"score": "t", "value": "y", "noise_sd": "s"}
 
@@ -69,13 +71,13 @@ def test_a_trend_of_variances_in_the_score_is_followed():
 @pytest.mark.parametrize("df", [2.0, 3.0, 4.0, 8.0, 40.0, 1e4])
 def test_nodes_give_t_densities(df):
     # 1e-3 relative, so that shares of posteriors are off by less than 1e-3; beyond 8 sds nodes end
-    ratio, log_weight = noise_nodes(df)
+    ratio, log_weight = (nodes[:, 0] for nodes in noise_nodes(np.array([df])))
     z = np.linspace(-8.0, 8.0, 41)[:, None] if df < 40 else np.linspace(-4.0, 4.0, 41)[:, None]
     density = special.logsumexp(log_weight + laws.norm.logpdf(z, scale=np.sqrt(ratio)), axis=1)
     assert density == pytest.approx(laws.t.logpdf(z[:, 0], df), abs=3e-3)
 
 
-def by_quadrature(y, moderated, df, location, variance, probs):
+def by_quadrature(y, moderated, df, location, variance, probs=(0.05, 0.95)):
     """Returns mean, sd and quantiles of theta, averaged over draws of its Normal prior."""
     sd = np.sqrt(variance.max())
     ends = min(location.min() - 9 * sd, y), max(location.max() + 9 * sd, y)
@@ -92,7 +94,7 @@ def test_posteriors_are_those_of_quadrature(case):
     """The 10 farthest values and 10 others, to 1e-3 posterior sd, which is what the nodes allow."""
     frame, fit = case
     law = fit.curves.noise_law
-    moderated = law.moderated(frame.t, frame.s)
+    moderated = law.moderated(frame.t, frame.s, 3.0)
     location, dispersion = fit.curves.at(frame.t)
     far = np.abs(frame.y - location.mean(axis=0)) / np.sqrt(moderated)
     chosen = np.r_[np.argsort(-far)[:10], np.arange(0, len(frame), len(frame) // 10)]
@@ -104,7 +106,7 @@ def test_posteriors_are_those_of_quadrature(case):
     ]
     for k, i in enumerate(chosen):
         curves = location[:, i], np.exp(dispersion[:, i])
-        exact = by_quadrature(frame.y[i], moderated[i], law.total_df, *curves, (0.05, 0.95))
+        exact = by_quadrature(frame.y[i], moderated[i], law.prior_df + 3.0, *curves)
         assert scored[0][k] == pytest.approx(exact, abs=1e-3 * exact[1])
         assert scored[1][i] == pytest.approx(exact, abs=1e-3 * exact[1])
 
@@ -119,10 +121,10 @@ def test_densities_and_likelihood_are_those_of_convolved_t(case):
     density = posterior.log_density(columns, draws)
     below = posterior.cdf_by_draw(columns, draws)[0]
     location, dispersion = fit.curves.at(frame.t, draws=draws)
-    scale = np.sqrt(law.moderated(frame.t, frame.s))
+    scale = np.sqrt(law.moderated(frame.t, frame.s, 3.0))
     for i in (*range(0, 2000, 400), int(frame.y.abs().argmax())):
         theta = laws.norm(location[0, i], np.exp(0.5 * dispersion[0, i]))
-        noise = laws.t(law.total_df, scale=scale[i])
+        noise = laws.t(law.prior_df + 3.0, scale=scale[i])
         points = np.r_[theta.ppf(np.linspace(0.01, 0.99, 9)), frame.y[i]]
         options = {"points": np.sort(points), "limit": 400}
         ends = theta.mean() - 12 * theta.std(), theta.mean() + 12 * theta.std()
@@ -174,6 +176,72 @@ def test_mixtures_of_genes_are_worth_their_noise():
         assert nats[1] > nats[0] + 0.04
         # neither prior is the law of theta
         assert 0.88 < inside.mean() < 0.94
+
+
+@pytest.fixture(scope="module")
+def differing():
+    """Items whose noise sds have from 2 to 30 degrees of freedom, with their column."""
+    rng = np.random.default_rng(11)
+    df = rng.choice([2.0, 3.0, 9.0, 30.0], 4000)
+    frame = table(4000, df, 11, sd=0.5)
+    return frame.assign(
+        df=df,
+        group=rng.choice(["a", "b"], 4000),
+        day=pd.Timestamp("2026-03-01") + pd.to_timedelta(rng.integers(0, 2, 4000), "D"),
+    )
+
+
+def test_a_column_of_degrees_of_freedom(differing):
+    """Posteriors to 1e-3 sd of quadrature, and coverage by degrees of freedom: 3 sds of a mean."""
+    items = items_of(differing, "df")
+    fit = fit_of(items)
+    law = fit.curves.noise_law
+    assert law.prior_df == pytest.approx(4.0, rel=0.15)
+    post = soc.item_posteriors(fit, items)
+    inside = (post.theta_q05 < post.theta) & (post.theta < post.theta_q95)
+    assert inside.groupby(post.df).mean().between(0.87, 0.93).all()
+    moderated = law.moderated(post.t, post.s, post.df)
+    location, dispersion = fit.curves.at(post.t)
+    columns = ["theta_mean", "theta_sd", "theta_q05", "theta_q95"]
+    for i in range(0, 4000, 500):
+        total = law.prior_df + post.df[i]
+        exact = by_quadrature(
+            post.y[i], moderated[i], total, location[:, i], np.exp(dispersion[:, i])
+        )
+        assert post.loc[i, columns].to_numpy() == pytest.approx(exact, abs=1e-3 * exact[1])
+    for data in (items, soc.summarize(items, joint=True, **QUIET)):
+        assert (soc.check(fit, data, **QUIET).table["verdict"] != "fail").all()
+
+
+def test_one_number_and_a_column_of_it_are_the_same(differing):
+    """Sums and laws are, as labels of groups hold the column; also of days, groups and engines."""
+    frame = differing.assign(df=3)
+    number, column = (soc.summarize(items_of(frame, df), joint=True, **QUIET) for df in (3.0, "df"))
+    assert number.noise_law == column.noise_law
+    assert np.array_equal(number.table("noise")["n"], column.table("noise")["n"])
+    known, estimated = (soc.fit(stats, **QUIET) for stats in (number, column))
+    assert known.data["posterior"].equals(estimated.data["posterior"])
+    grouped = {"group": "group", "date": "day"}
+    stats = [
+        soc.summarize(replace(items_of(source, "df"), **grouped), joint=True, **QUIET)
+        for source in (differing, remote(differing))
+    ]
+    assert stats[0].groups == ("a", "b")
+    assert len(stats[0].days) == 2
+    assert stats[0].noise_law == stats[1].noise_law
+    for name in ("part", "noise"):
+        assert np.array_equal(stats[0].table(name)["n"], stats[1].table(name)["n"])
+    assert soc.fit(stats[0].window("1d"), **QUIET).groups == ("a", "b")
+
+
+def test_fits_with_and_without_are_compared(differing):
+    known, estimated = (items_of(differing, df) for df in (None, "df"))
+    fits = {"known": fit_of(known), "estimated": fit_of(estimated)}
+    with warnings.catch_warnings():  # outliers have large Pareto k under known noise
+        warnings.simplefilter("ignore", soc.ConvergenceWarning)
+        table = soc.compare(fits, known, **QUIET)
+    assert table.index[0] == "estimated"
+    assert table["elpd_diff"].iloc[1] < -50
 
 
 def test_many_degrees_of_freedom_are_known_noise():
@@ -250,8 +318,14 @@ def test_what_cannot_be_is_refused(case):
         "term in them": lambda: soc.fit(stats, soc.Normal(exposure=soc.Spline())),
         "joint cells": lambda: soc.fit(soc.summarize(items, joint=False)),
         "different noise_df": lambda: stats + soc.summarize(items_of(frame), edges=stats.edges),
+        "noise_df=3.0: give these the same": lambda: soc.item_posteriors(fit, items_of(frame, 4.0)),
+        "more than 200": lambda: soc.summarize(items_of(frame.assign(df=frame.s + 1), "df")),
+        "degrees of freedom of noise sds must": lambda: soc.summarize(
+            items_of(frame.assign(df=0), "df")
+        ),
         "independent parts": lambda: soc.evaluate.split_items(items),
         "take noise sds as known": lambda: soc.export_prior(fit, "prior.json"),
+        "SQL take noise sds as known": lambda: soc.posterior_sql(fit, "t"),
         "as known: leave noise_df": lambda: soc.fit(stats, method=soc.FiveSteps()),
     }
     for words, refused in refusals.items():
