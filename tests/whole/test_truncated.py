@@ -10,6 +10,8 @@ import pytest
 from scipy import optimize, special, stats
 
 import soc_pymc as soc
+from soc_pymc.__main__ import main
+from soc_pymc.plots import curves
 from soc_pymc.posterior.predictive import posterior_of
 from tests.tables import remote, source_of
 
@@ -305,3 +307,34 @@ def test_tables_without_zeros_that_have_all_items_are_not_named(kind):
     for frame in (large, labels) if kind == "successes" else (large,):
         statistics = soc.summarize(items_of(frame, kind), on_leakage="ignore")
         assert statistics.outcome.absent(statistics.table) < 10.0
+
+
+@pytest.mark.parametrize("kind", ["counts", "successes"])
+def test_the_picture_shows_means_of_all_items(kind):
+    """Dots are about their errors from the curve, which has its own: rms 1 of 40, within 0.4."""
+    every = made(kind, 0.5 if kind == "counts" else 15.0, seed=5, n=20_000)
+    fit = soc.fit(soc.summarize(items_of(listed(every), kind, truncated=True)))
+    score, estimate, error = curves._merged_outcomes(fit)
+    slope = fit.curves.outcome.noise(estimate)  # of theta in its position
+    distance = fit.curves.outcome.theta.position(estimate) - fit.curves.average(score)[0]
+    z = distance * slope / error
+    assert len(z) > 30
+    assert np.sqrt(np.mean(z**2)) == pytest.approx(1.0, abs=0.4)
+
+
+def test_command_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    frame = listed(made("counts", 1.0, seed=9, n=800))
+    frame.to_parquet("items.parquet")
+    roles = ["--score", "t", "--count", "y", "--exposure", "n", "--truncated"]
+    assert main(["summarize", "items.parquet", *roles, "--out", "s.nc", "--quiet"]) == 0
+    assert soc.load_statistics("s.nc").data.equals(
+        soc.summarize(items_of(frame, truncated=True)).data
+    )
+    assert main(["fit", "s.nc", "--out", "f.nc", "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["check", "f.nc", "items.parquet", "--truncated", "--quiet"]) == 0
+    assert "counts of 1" in capsys.readouterr().out
+    values = ["--score", "t", "--value", "y", "--noise-sd", "n", "--truncated"]
+    assert main(["summarize", "items.parquet", *values, "--out", "v.nc", "--quiet"]) == 2
+    assert "--truncated is not for values" in capsys.readouterr().err
