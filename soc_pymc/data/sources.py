@@ -289,11 +289,27 @@ def _in_memory(source: Source, columns: Sequence[str] | None) -> Any:
         return pa.table({"row": range(len(source))})
     if kind_of(source) in ("pandas", "polars"):
         # other columns may not fit
-        source = source[chosen(source.columns, columns)]
+        source = _for_arrow(source[chosen(source.columns, columns)])
     if kind_of(source) == "pandas":
         return pa.Table.from_pandas(source, preserve_index=False)
     table = pa.table(source)
     return table.select(chosen(table.column_names, columns))
+
+
+def _for_arrow(frame: Any) -> Any:
+    """A frame of pandas or Polars without sparse and 128-bit columns, which Arrow cannot take."""
+    if kind_of(frame) == "polars":
+        import polars as pl
+
+        return frame.with_columns(pl.col(pl.Int128).cast(pl.Int64))
+    import pandas as pd
+
+    dense = {
+        name: dtype.subtype
+        for name, dtype in frame.dtypes.items()
+        if isinstance(dtype, pd.SparseDtype)
+    }
+    return frame.astype(dense) if dense else frame
 
 
 def batches(
