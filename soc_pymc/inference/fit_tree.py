@@ -101,7 +101,7 @@ def _listed(pilot: Pilot, stats: Statistics) -> xr.Dataset:
     values = middle.mean, middle.variance, (ahead.mean - middle.mean) / _STEP
     n = stats.data["n"].to_numpy()
     place_of = pilot.rows.keys.place_of
-    share = n / np.bincount(place_of, n)[place_of]
+    share = n / np.maximum(np.bincount(place_of, n), 1)[place_of]
     names = "listed_total", "listed_variance", "listed_slope"
     totals = {
         name: np.bincount(pilot.rows.place, middle.total(x, len(location)))[place_of]
