@@ -101,13 +101,16 @@ def _listed(pilot: Pilot, stats: Statistics) -> xr.Dataset:
     values = middle.mean, middle.variance, (ahead.mean - middle.mean) / _STEP
     n = stats.data["n"].to_numpy()
     place_of = pilot.rows.keys.place_of
-    share = n / np.bincount(place_of, n)[place_of]
+    share = n / np.maximum(np.bincount(place_of, n), 1)[place_of]
     names = "listed_total", "listed_variance", "listed_slope"
-    totals = {
-        name: np.bincount(pilot.rows.place, middle.total(x, len(location)))[place_of]
-        for name, x in zip(names, values, strict=True)
-    }
-    return xr.Dataset({name: ("bin", (x * share)[n > 0]) for name, x in totals.items()})
+    number = len(location)
+    totals = {}
+    for name, x in zip(names, values, strict=True):
+        of_place = np.bincount(
+            pilot.rows.place, middle.total(x, number), place_of[-1] + 1
+        )
+        totals[name] = "bin", (of_place[place_of] * share)[n > 0]
+    return xr.Dataset(totals)
 
 
 def scored_draws(built: Problem, posterior: xr.Dataset, monotone: bool) -> xr.Dataset:

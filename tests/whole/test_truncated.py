@@ -11,6 +11,10 @@ from scipy import optimize, special, stats
 
 import soc_pymc as soc
 from soc_pymc.__main__ import main
+from soc_pymc._model.interpreter import ModelSpace
+from soc_pymc._model.problem import build
+from soc_pymc._model.pymc_model import pymc_model
+from soc_pymc._model.rows import rows_of
 from soc_pymc.plots import curves
 from soc_pymc.posterior.predictive import posterior_of
 from tests.tables import remote, source_of
@@ -338,3 +342,44 @@ def test_command_line(tmp_path, monkeypatch, capsys):
     values = ["--score", "t", "--value", "y", "--noise-sd", "n", "--truncated"]
     assert main(["summarize", "items.parquet", *values, "--out", "v.nc", "--quiet"]) == 2
     assert "--truncated is not for values" in capsys.readouterr().err
+
+
+def test_numpy_and_pymc_have_the_same_parameters():
+    """With the level along the ridge, at draws and far out: to rounding."""
+    frame = listed(made("counts", 0.5, seed=2, n=900))
+    built = build(soc.summarize(items_of(frame, truncated=True)), soc.Gamma(), full=True)
+    assert 0.3 < built.coordinates.parts[0].line.bend.share < 1.0
+    ours, theirs = built.coordinates, ModelSpace(built, pymc_model(built))
+    rng = np.random.default_rng(1)
+    points = np.array([0.0, 1.0, -2.0, 4.0])[:, None] * rng.normal(size=len(ours.start))
+    at, expected = ours.at(points), theirs.at(points)
+    np.testing.assert_allclose(at.log_density, expected.log_density, rtol=1e-9)
+    slopes = [rng.normal(size=values.shape) for values in at.coefficients]
+    for values, known in zip(at.coefficients, expected.coefficients, strict=True):
+        np.testing.assert_allclose(values, known, rtol=1e-9, atol=1e-12)
+    gradient, known = at.gradient(slopes), expected.gradient(slopes)
+    np.testing.assert_allclose(gradient, known, rtol=1e-7, atol=1e-7 * np.abs(known).max())
+
+
+@pytest.mark.parametrize("seed", [100, 103])
+def test_few_small_counts_have_the_posterior_of_a_grid(seed):
+    """Of both levels, which are all that there is without a score; sds to 5%, means to 0.1 sd."""
+    frame = listed(made("counts", 0.1, seed, n=8000, scored=False))
+    statistics = soc.summarize(items_of(frame, scored=False, truncated=True))
+    fit = soc.fit(statistics)
+    assert fit.status.converged
+    parts = build(statistics, soc.Gamma()).coordinates.parts
+    grid = np.meshgrid(np.linspace(-4.0, 1.2, 131), np.linspace(-8.0, 6.0, 141), indexing="ij")
+    rows = rows_of(statistics, statistics.family)[1]
+    log_density = rows.values(*(x.reshape(-1, 1) for x in grid))[:, 0].reshape(grid[0].shape)
+    for values, part in zip(grid, parts, strict=True):
+        mean, sd = part.design.line_mean[0], part.design.line_sd[0]
+        log_density = log_density - 0.5 * ((values - mean) / sd) ** 2
+    weight = np.exp(log_density - log_density.max())
+    weight /= weight.sum()
+    for name, values in zip(("log_mean", "log_cv2"), grid, strict=True):
+        mean = (weight * values).sum()
+        sd = np.sqrt((weight * (values - mean) ** 2).sum())
+        draws = fit.data["posterior"][name].to_numpy()
+        assert draws.std() == pytest.approx(sd, rel=0.05)
+        assert draws.mean() == pytest.approx(mean, abs=0.1 * sd)
