@@ -61,6 +61,7 @@ _SHOWN = 3  # bad values shown in an error
 _IDS_AT_ONCE = 1_000_000
 _ROWS = 1 << 20  # rows that arrive at once
 _PART_KEYS = ("group", "fold", "bin")
+_ZERO = "0"
 _NOT_WHOLE = "not whole"
 _BEYOND = 1e300  # stands for an infinite edge, which SQL cannot write
 
@@ -188,8 +189,9 @@ def _bad_numbers(rule: Bounds, value: "ir.Column") -> Iterator[tuple[Any, str]]:
     if rule.least is not None:
         yield number < 0, "negative"
     if rule.least:
-        small = (number >= 0) & (number < rule.least) & ~(missing | infinite)
-        yield small, "0" if rule.whole else f"0 or below {rule.least:g}"
+        small = (number == 0) if rule.whole else (number >= 0) & (number < rule.least)
+        words = _ZERO if rule.whole else f"0 or below {rule.least:g}"
+        yield small & ~(missing | infinite), words
     if rule.whole:
         exact = (number.abs() > LARGEST_COUNT).ifelse(0.0, number)
         yield exact != exact.floor(), _NOT_WHOLE
@@ -210,7 +212,7 @@ def _bad_labels(
 def _describe(raw: "ir.Table", problem: _Problem, bad: int, n: int) -> str:
     """One line for one problem, with the same words on every engine."""
     shown = ""
-    if not problem.what.startswith(("missing", "labelled")):
+    if not problem.what.startswith(("missing", "labelled")) and problem.what != _ZERO:
         value = raw.filter(problem.condition).select(value=raw[problem.role]).distinct()
         lowest = value.order_by("value").limit(_SHOWN).to_pyarrow()["value"].to_pylist()
         texts = (repr(v[:20]) if isinstance(v, str) else digits(v) for v in lowest)

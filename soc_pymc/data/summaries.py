@@ -353,16 +353,22 @@ def _check_joint(tables: dict[str, Any], items: Items, most: int, must: bool) ->
             f"there are more than {most:,} joint cells, or too many groups for their bins: ask for "
             "fewer bins=, allow more cells by joint=number, or leave out joint="
         )
-    cells = tables.get("joint", {}).get("value_cell", [])
-    outcome = items.outcome
-    if np.abs(cells).max(initial=0) < MOST_VALUE_CELL:
+    joint = tables.get("joint", {})
+    far = np.abs(joint.get("value_cell", [])) >= MOST_VALUE_CELL
+    if not far.any():
         return
-    if must:
-        words = outcome.words
+    option = "noise_df" if "noise_df" in {*items.roles, *items.options} else "joint"
+    if must or option == "noise_df":
+        words = items.outcome.words
+        size = items.roles[items.outcome.size]
+        bad = int(joint["n"][far].sum())
+        verb = "is" if bad == 1 else "are"
         raise ItemsError(
-            f"column {items.roles[outcome.observed]!r}: {words.outcomes} are more than a million "
-            f"{words.sizes} from 0, beyond all joint cells: subtract a constant from "
-            f"{words.outcomes} and scores alike, or leave out joint="
+            f"column {items.roles[items.outcome.observed]!r}: {bad:,} of "
+            f"{int(joint['n'].sum()):,} {words.outcomes} {verb} more than a million {words.sizes} "
+            f"(column {size!r}) from 0, beyond all joint cells: raise or drop {words.sizes} that "
+            f"are almost 0, subtract a constant from {words.outcomes} and scores alike, or leave "
+            f"out {option}="
         )
     del tables["joint"]
 

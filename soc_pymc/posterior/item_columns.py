@@ -214,7 +214,8 @@ def read_items(
 
 def refuse_invalid(columns: Columns, items: Items) -> None:
     """Refuse items, or a batch of them, if some are not valid or there are none."""
-    outcome = items.outcome
+    # those without outcomes stand for no observation, an outcome of 0 of a size of 0
+    outcome = items.outcome if items.has_outcomes else items.outcome.complete
     crossings = max(len(items.roles.groups) - 1, 0)
     y, size = own_outcomes(outcome, {"score": columns["score"]})
     y = columns.get(outcome.observed, y)

@@ -323,6 +323,11 @@ def test_what_cannot_be_is_refused(case):
         "degrees of freedom of noise sds must": lambda: soc.summarize(
             items_of(frame.assign(df=0), "df")
         ),
+        "1 of 2,000 values is more than a million .*'s'.* or leave out noise_df=": (
+            lambda: soc.summarize(
+                items_of(frame.assign(s=frame.s.where(frame.index > 0, 1e-9)), 3.0)
+            )
+        ),
         "independent parts": lambda: soc.evaluate.split_items(items),
         "take noise sds as known": lambda: soc.export_prior(fit, "prior.json"),
         "SQL take noise sds as known": lambda: soc.posterior_sql(fit, "t"),

@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -256,6 +257,10 @@ def test_what_cannot_be_right_is_refused():
     single = pd.DataFrame({"t": [0.1, 0.2, 0.3], "y": [1, 1, 1], "n": [1, 1, 1]})
     with pytest.raises(soc.FitError, match="says nothing of success rates"):
         soc.fit(soc.summarize(items_of(single, "successes", truncated=True)))
+    # items without outcomes are scored alike, truncated or not
+    new = soc.PoissonItems(every, score="t")
+    priors = [soc.item_posteriors(fit, replace(new, truncated=mark)) for mark in (False, True)]
+    pd.testing.assert_frame_equal(*priors)
     # the posterior given an outcome of 0 is known too
     scored = soc.item_posteriors(fit, items_of(every))
     again = soc.item_posteriors(fit, items)
