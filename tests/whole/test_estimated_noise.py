@@ -148,20 +148,20 @@ def test_densities_and_likelihood_are_those_of_convolved_t(case):
                 **options,
             )[0]
             assert ours == pytest.approx(exact, rel=1e-3)
-    rows = fit.data["log_likelihood"].to_dataset().to_array()[0, 0, :4].sum("bin")
-    assert rows.to_numpy() == pytest.approx(density.sum(axis=1), abs=2000 / 1500)
+    rows = fit.data["log_likelihood"].to_dataset().to_array()[0, 0, :4].to_numpy()
+    assert rows.sum(axis=1) == pytest.approx(density.sum(axis=1), abs=2000 / 1500)
 
 
 def test_cells_of_many_items_are_two_points():
-    """20,000 items in 1,755 cells: within 0.1 nats, where one point would be off by 3."""
+    """20,000 items in some 100 cells: within 0.5 nats, where one point would be off by 3."""
     frame = table(20_000, 30.0, 5, prior_df=1e3)
     items = replace(items_of(frame, 30.0), score=None)
     fit = fit_of(items)
     columns = {"score": np.full(20_000, 0.5), "value": frame.y.to_numpy()}
     columns["noise_sd"] = frame.s.to_numpy()
     density = posterior_of(fit).log_density(columns, np.arange(2)).sum(axis=1)
-    rows = fit.data["log_likelihood"].to_dataset().to_array()[0, 0, :2].sum("bin")
-    assert rows.to_numpy() == pytest.approx(density, abs=0.1)
+    rows = fit.data["log_likelihood"].to_dataset().to_array()[0, 0, :2].to_numpy()
+    assert rows.sum(axis=1) == pytest.approx(density, abs=0.5)
 
 
 def test_both_libraries_compute_the_likelihood(case):
