@@ -27,7 +27,7 @@ from .checks.pit import (
 )
 from .data.engines import scan
 from .data.items import Items, check_outcomes
-from .data.roles import Roles, is_group
+from .data.roles import NO_SCORE, Roles, is_group
 from .data.sources import batches
 from .data.statistics import MOST_Z, Statistics, variation
 from .data.summaries import summarize
@@ -107,7 +107,8 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     Returns
     -------
     Split
-        ``train`` and ``test``: items over pandas tables with the same rows in the same order.
+        ``train`` and ``test``: items over pandas tables with the same rows in the same order. With
+        ``truncated=True`` those with nothing left to train are dropped, and test outcomes may be 0.
 
     Raises
     ------
@@ -129,19 +130,35 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     """
     fraction = PROBABILITY(fraction, "fraction")
     seed = SEED(seed, "seed")
+    if items.options.get("noise_df"):
+        raise ItemsError(
+            "values with estimated noise sds (noise_df=) cannot be divided in independent parts: "
+            "hold out whole items"
+        )
     frame = read_frame(items)
     outcome = items.outcome
     _, y, size = score_and_outcomes(frame, outcome)
     thinned = outcome.thinned(y, size, fraction, _stream(seed, "thinning"))
     remaining = outcome.remainder(y, size, thinned, fraction)
+    if outcome.truncated:  # the rest is a table of its own, whose items of 0 are absent
+        listed = remaining[0] > 0
+        frame = frame[listed].reset_index(drop=True)
+        remaining, thinned = (
+            (values[listed], sizes[listed]) for values, sizes in (remaining, thinned)
+        )
     names = outcome.observed, outcome.size
     kept = [r for r in items.roles if r in ("score", "cluster", *names) or is_group(r)]
-    roles = Roles(zip(kept, kept, strict=True)).arguments
+    columns = [NO_SCORE if items.roles[role] == NO_SCORE else role for role in kept]
+    roles = Roles(zip(kept, columns, strict=True)).arguments
     parts = (
         frame.assign(**dict(zip(names, part, strict=True)))
         for part in (remaining, thinned)
     )
-    return Split(*(type(items)(part, **roles) for part in parts))
+    train, test = parts
+    # outcomes to come may be 0
+    mark = {"truncated": True} if outcome.truncated else {}
+    kind = type(items)
+    return Split(kind(train, **roles | mark), kind(test, **roles))
 
 
 def read_frame(items: Items) -> pd.DataFrame:

@@ -500,12 +500,22 @@ def posterior_summaries(
     table: PriorTable, items: Observed, probs: Sequence[float]
 ) -> tuple[Any, Any]:
     """Rows of `mixture_summaries`, and flags of items."""
-    out = np.full((3 + len(probs) + table.meta["zero"], len(items.score)), np.nan)
-    flagged = np.ones(len(items.score), dtype=bool)
+    return summaries_of(table, posterior_nodes(table, items), len(items.score), probs)
+
+
+def summaries_of(
+    table: PriorTable,
+    nodes: Iterable[tuple[Any, Mixture]],
+    number: int,
+    probs: Sequence[float],
+) -> tuple[Any, Any]:
+    """Rows of `mixture_summaries` of so many items from their nodes, and flags of items."""
+    out = np.full((3 + len(probs) + table.meta["zero"], number), np.nan)
+    flagged = np.ones(number, dtype=bool)
     family = CONJUGATES[table.meta["family"]]
     # what cannot be computed is NaN, and flagged
     with np.errstate(all="ignore"):
-        for part, theta in posterior_nodes(table, items):
+        for part, theta in nodes:
             out[:, part] = mixture_summaries(family, theta, probs)
             flagged[part] = theta.flagged
     return out, flagged | ~np.isfinite(out).all(axis=0)
@@ -614,7 +624,7 @@ def nodes_given(
     ]
     a, b = map(xp.keep, family.parameters(curves[0], curves[1], xp))
     if meta["mixture"]:
-        weight, *sums = _reweighted(ways, weight, family.log_factor(a, b, y, n, xp), xp)
+        weight, *sums = reweighted(ways, weight, family.log_factor(a, b, y, n, xp), xp)
     if meta["zero"]:
         sums.append(xp.where(node["is_zero"], weight, 0.0))
         weight = xp.keep(xp.where(node["is_zero"], 0.0, weight))
@@ -631,7 +641,7 @@ def nodes_given(
     return Mixture(weight / total, a, b, **given)
 
 
-def _reweighted(
+def reweighted(
     ways: Sequence[Numbers], weight: Numbers, log_density: Numbers, xp: Functions
 ) -> Pair:
     """A mixture's weights given log densities of the outcome, and terms of how far they move."""

@@ -208,6 +208,8 @@ class Curvature(NamedTuple):
     information: Sequence[Floats]
     # information between levels that are integrated out and shared coefficients
     coupling: Floats = _NONE
+    # information between both curves' coefficients; empty if it is 0
+    between: Floats = _NONE
 
     def length(self, steps: Sequence[Floats]) -> float:
         """Squared length of steps."""
@@ -218,7 +220,7 @@ class Curvature(NamedTuple):
 class Target(ABC):
     """The log marginal of all rows as a function of the coefficients of some designs."""
 
-    designs: Sequence[Design]  # information between them is taken as 0
+    designs: Sequence[Design]  # information between them is 0 unless a curvature has it
 
     @abstractmethod
     def curvature(self, states: Sequence[State]) -> Curvature:
@@ -249,6 +251,12 @@ class Target(ABC):
             steps.append(solve_scaled(information + np.diag(precision), right))
         return steps
 
+    def marginal(
+        self, states: Sequence[State], curvature: Curvature
+    ) -> tuple[Sequence[Floats], Sequence[Floats]]:
+        """Slopes and information of the coefficients of each design, the others integrated out."""
+        return curvature.slopes, curvature.information
+
     def log_density(self, states: Sequence[State], curvature: Curvature) -> float:
         """Log marginal of all rows and log prior of the coefficients; -inf where it is NaN."""
         log_prior = 0.0
@@ -266,14 +274,20 @@ class RowCurvature(NamedTuple):
     slopes: Floats
     expected: Floats  # information; of the dispersion a lower bound
     observed: Floats  # information; of the location the expected one
+    between: Floats  # expected and observed information between both
 
 
 def row_curvature(data: RowSums, location: Floats, dispersion: Floats) -> RowCurvature:
     """Slopes and information of all rows."""
     expansion = data.expansion(location, dispersion)
-    expected = np.stack(data.information(location, dispersion))
-    observed = np.stack([expected[0], -expansion.by_dispersion])
-    return RowCurvature(expansion.value, np.stack(expansion.slopes), expected, observed)
+    *expected, between = data.joint_information(location, dispersion)
+    return RowCurvature(
+        expansion.value,
+        slopes=np.stack(expansion.slopes),
+        expected=np.stack(expected),
+        observed=np.stack([expected[0], -expansion.by_dispersion]),
+        between=np.stack([between, -expansion.mixed]),
+    )
 
 
 def coefficient_curvature(
@@ -282,7 +296,8 @@ def coefficient_curvature(
     """Slopes and floored information in each curve's coefficients, from designs at the rows."""
     slopes = []
     information = []
-    for x, slope, *weights in zip(designs, *rows[1:], strict=True):
+    of_curves = rows.slopes, rows.expected, rows.observed
+    for x, slope, *weights in zip(designs, *of_curves, strict=True):
         slopes.append(x.T @ slope)
         information.append(
             floored(*(x.T @ (weight[:, None] * x) for weight in weights))
@@ -290,9 +305,27 @@ def coefficient_curvature(
     return slopes, information
 
 
+def _joint_information(
+    designs: Sequence[Floats], rows: RowCurvature
+) -> tuple[Floats, Floats, Floats]:
+    """Floored information of both curves' coefficients, and between them."""
+    first, second = designs
+
+    def whole(diagonal: Floats, between: Floats) -> Floats:
+        ends = [x.T @ (w[:, None] * x) for x, w in zip(designs, diagonal, strict=True)]
+        cross = first.T @ (between[:, None] * second)
+        return np.block([[ends[0], cross], [cross.T, ends[1]]])
+
+    matrix = floored(
+        whole(rows.expected, rows.between[0]), whole(rows.observed, rows.between[1])
+    )
+    size = first.shape[1]
+    return matrix[:size, :size], matrix[size:, size:], matrix[:size, size:]
+
+
 @dataclass(eq=False)
 class CurveTarget(Target):
-    """Rows of one family, whose two curves have orthogonal information."""
+    """Rows of one family; information between its two curves is 0, unless its rows couple them."""
 
     designs: Sequence[Design]
     data: RowSums
@@ -310,9 +343,51 @@ class CurveTarget(Target):
         rows = row_curvature(self.data, location, dispersion)
         if not np.isfinite(rows.value).all():
             return Curvature(rows.value, [], [])
-        return Curvature(
-            rows.value, *coefficient_curvature([d.matrix for d in self.designs], rows)
-        )
+        designs = [design.matrix for design in self.designs]
+        if not self.data.coupled:
+            return Curvature(rows.value, *coefficient_curvature(designs, rows))
+        slopes = [x.T @ slope for x, slope in zip(designs, rows.slopes, strict=True)]
+        first, second, between = _joint_information(designs, rows)
+        return Curvature(rows.value, slopes, [first, second], between=between)
+
+    def steps(self, states: Sequence[State], curvature: Curvature) -> list[Floats]:
+        """Steps of both curves together, if rows couple them."""
+        if not curvature.between.size:
+            return super().steps(states, curvature)
+        (first, second), right = self._penalised(states, curvature)
+        between = curvature.between
+        whole = np.block([[first, between], [between.T, second]])
+        steps = solve_scaled(whole, np.concatenate(right))
+        return np.split(steps, [len(first)])
+
+    def marginal(
+        self, states: Sequence[State], curvature: Curvature
+    ) -> tuple[Sequence[Floats], Sequence[Floats]]:
+        """Slopes and information of each curve's coefficients, the other's integrated out."""
+        if not curvature.between.size:
+            return super().marginal(states, curvature)
+        precisions, right = self._penalised(states, curvature)
+        slopes = []
+        information = []
+        couplings = curvature.between.T, curvature.between
+        for k, coupling in enumerate(couplings):
+            response = solve_scaled(precisions[1 - k], coupling)
+            slopes.append(curvature.slopes[k] - response.T @ right[1 - k])
+            information.append(curvature.information[k] - coupling.T @ response)
+        return slopes, information
+
+    def _penalised(
+        self, states: Sequence[State], curvature: Curvature
+    ) -> tuple[list[Floats], list[Floats]]:
+        """Information and slopes of each curve's coefficients, with those of the prior."""
+        precisions = []
+        slopes = []
+        parts = (self.designs, states, curvature.information, curvature.slopes)
+        for design, state, information, slope in zip(*parts, strict=True):
+            mean, precision = state.prior(design)
+            precisions.append(information + np.diag(precision))
+            slopes.append(slope - precision * (state.coefficients - mean))
+        return precisions, slopes
 
     def relative_length(self, steps: Sequence[Floats]) -> float:
         """Relative step length as in `Target`."""
@@ -366,7 +441,7 @@ def _laplaces_of(
     target: Target, states: Sequence[State], curvature: Curvature
 ) -> list[Laplace]:
     return list(
-        map(laplace_of, target.designs, states, curvature.slopes, curvature.information)
+        map(laplace_of, target.designs, states, *target.marginal(states, curvature))
     )
 
 

@@ -58,13 +58,36 @@ def cell_points(
     return cell, (outcomes, sizes), items
 
 
+def with_listings(
+    row_of_cell: Ints, cell: Ints, outcomes: tuple[Floats, Floats], items: Floats
+) -> tuple[Ints, tuple[Floats, Floats], Floats]:
+    """Cells of points by row and size, with one more after those of each, of minus their items.
+
+    Its density is the probability to be in the table, by which the others are divided.
+    """
+    y, size = outcomes
+    row = row_of_cell[cell]
+    order = np.lexsort((y, size, row))
+    keys = np.stack([row, size])[:, order]
+    last = np.append((keys[:, 1:] != keys[:, :-1]).any(axis=0), True)
+    ends = 1 + np.flatnonzero(last)
+    total = np.diff(np.cumsum(items[order])[ends - 1], prepend=0.0)
+    listed = order[last]
+    return (
+        np.insert(cell[order], ends, cell[listed]),
+        (np.insert(y[order], ends, 0.0), np.insert(size[order], ends, size[listed])),
+        np.insert(items[order], ends, -total),
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class MixtureCells:
     """Data of the likelihood of a mixture, row by row."""
 
     forms: WeightForms  # at the rows
     start: Ints  # (rows + 1,): offsets of each row's cells
-    items: Floats  # (cells,): numbers of items
+    # (cells,): numbers of items; negative for the probability to be in the table
+    items: Floats
     # (cells, R): under the components, over the cell's largest
     density: NDArray[np.float32]
     constant: Floats  # (rows,): sum of the logarithms of these divisors
@@ -186,9 +209,10 @@ class MixtureCells:
                 of_zero = shares[row] * self.atom[cells] if len(self.atom) else 0.0
                 total = np.maximum(joint.sum(axis=1) + of_zero, 1e-300)
                 score = (joint / total[:, None]) @ along[k].T
+                score, items = _given_listed(score, self.items[cells])
                 if len(self.atom):
                     score[:, -1] = of_zero / total - shares[row]
-                expected.append((score * self.items[cells][:, None]).T @ score)
+                expected.append((score * items[:, None]).T @ score)
         step = np.full((rows, number), _SLOPE_STEP)
         step[:, 0] *= self.forms.bounds.unit
         shifted = [
@@ -201,3 +225,13 @@ class MixtureCells:
             2.0 * step[:, None]
         )
         return np.array(expected), 0.5 * (curvature + curvature.mT)
+
+
+def _given_listed(score: Floats, items: Floats) -> tuple[Floats, Floats]:
+    """Scores of cells less those of the probability to be in the table, which follow them."""
+    listings = np.flatnonzero(items < 0.0)
+    if not len(listings):
+        return score, items
+    cells = np.flatnonzero(items > 0.0)
+    of_cell = listings[np.searchsorted(listings, cells)]
+    return score[cells] - score[of_cell], items[cells]

@@ -7,6 +7,7 @@ and variance, which have the terms and priors of the single family.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -17,10 +18,11 @@ from .._lib.arrays import Columns, Floats, Ints
 from ..data.statistics import Statistics
 from ..families.family import Family
 from ..families.mixtures import ZERO, Frame, WeightForms, stretching
+from ..families.noise import moderated_cells, noise_nodes
 from ..families.priors import MixturePrior, Prior
 from ..families.rows import pooled
 from .laplace import Curvature, Laplace, Target, find_mode, floored
-from .mixture_cells import MixtureCells, cell_points
+from .mixture_cells import MixtureCells, cell_points, with_listings
 from .pilot import Pilot
 from .rows import cells_by_row
 from .splines import make_basis, spline_matrix
@@ -59,6 +61,8 @@ _MOST_WIDENING = 1.0
 # a grid is moved to the mode until this share of the items has curves this near to its own
 _NEAR_SHARE = 0.5
 _MOST_NEAR = 0.9
+# of a pilot on items of which those of 0 are absent
+_WIDEST_START = float(np.log(3.0))
 _MOVES = 6
 
 
@@ -197,9 +201,17 @@ def _cells(
 ) -> MixtureCells:
     """Joint cells, with the curves' row of each, in the form of the likelihood."""
     joint = pooled({**joint, "row": rows.code[joint["row"]]})
+    # of true noise variances over those of the cells, (nodes, cells)
+    ratio = np.ones((1, len(joint["n"])))
+    log_weights = np.zeros_like(ratio)
+    if "sum_moderated" in joint:
+        ratio, log_weights = noise_nodes(joint["sum_total_df"] / joint["n"])
+        joint = moderated_cells(joint)
     variance = rows.base.variance(rows.spread)
     places = rows.base.places(family.component_grid)
     cell, outcomes, items = cell_points(family, joint, variance[joint["row"]])
+    if family.outcome.truncated:
+        cell, outcomes, items = with_listings(joint["row"], cell, outcomes, items)
     row_of_cell = joint["row"][cell]
     order = np.argsort(row_of_cell, kind="stable")
     start = np.searchsorted(row_of_cell[order], np.arange(len(rows.items) + 1))
@@ -210,10 +222,24 @@ def _cells(
         part = slice(begin, end)
         y, size = (values[order[part]] for values in outcomes)
         theta = family.component_parameters(places[[k]], variance[[k], None])
-        log = family.log_marginal(y[:, None], size[:, None], *theta)
+        of_cell = cell[order[part]]
+        sizes = size * np.sqrt(ratio[:, of_cell])
+        noise = list(zip(sizes, log_weights[:, of_cell], strict=True))
+        by_noise = (
+            w[:, None] + family.log_marginal(y[:, None], sd[:, None], *theta)
+            for sd, w in noise
+        )
+        log = reduce(np.logaddexp, by_noise)
+        is_listing = items[order[part]] < 0.0
+        if is_listing.any():
+            log[is_listing] = family.log_listed(size[is_listing, None], *theta)
         top = log.max(axis=1)
         if zero:
-            at_zero = family.outcome.log_likelihood(y, size, np.zeros(len(top)))
+            log_likelihood = family.outcome.log_likelihood
+            at_zero = reduce(
+                np.logaddexp,
+                (w + log_likelihood(y, sd, np.zeros(len(y))) for sd, w in noise),
+            )
             top = np.maximum(top, at_zero)
             atom[part] = np.exp(at_zero - top)
         density[part] = np.exp(log - top[:, None])
@@ -375,13 +401,17 @@ def place_mixture(
     stats: Statistics, family: Family, prior: Prior, pilot: Pilot
 ) -> tuple[PlacedMixture, Laplace]:
     """The mixture around the pilot's curves and its mode, to which the grid moves with zeros."""
-    # zeros pull the pilot towards 0 and widen it
+    # zeros pull the pilot towards 0 and widen it, and so do heavy tails where items of 0 are absent
     joint = cells_by_row(stats, pilot.rows, "joint")
     second = pilot.curves[1].outputs[0].matrix
     states = [x.state for x in pilot.laplaces]
+    moves = _MOVES * prior.zero
+    if stats.truncated:
+        states = _narrowed(pilot, states)
+        moves = _MOVES
     laplace = pilot.laplaces[1]
     at_knots = second
-    for _ in range(1 + _MOVES * prior.zero):
+    for _ in range(1 + moves):
         wider = np.minimum(_WIDENING * _sds(at_knots, laplace), _MOST_WIDENING)
         placement = Placement(states, wider)
         mixture = _mixture(family, prior, pilot, joint, placement)
@@ -398,6 +428,24 @@ def place_mixture(
         ]
         at_knots = second @ mixture.columns[1]
     return mixture, laplace
+
+
+def _narrowed(pilot: Pilot, states: Sequence[State]) -> list[State]:
+    """The pilot's states with an average dispersion of at most `_WIDEST_START`.
+
+    The location rises so that E(theta^2) / E(theta) stays, which few events tell.
+    """
+    _, dispersion = pilot.curves_at(pilot.coefficients)
+    n = pilot.rows.n
+    narrower = min(_WIDEST_START - float(np.average(dispersion, weights=n)), 0.0)
+    rise = np.log1p(np.exp(dispersion)) - np.log1p(np.exp(dispersion + narrower))
+    shifts = float(np.average(rise, weights=n)), narrower
+    moved = []
+    for curve, state, shift in zip(pilot.curves, states, shifts, strict=True):
+        coefficients = state.coefficients.copy()
+        coefficients[-curve.design.line.shape[1]] += shift
+        moved.append(replace(state, coefficients=coefficients))
+    return moved
 
 
 def _sds(matrix: Floats, laplace: Laplace) -> Floats:

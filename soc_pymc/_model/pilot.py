@@ -91,6 +91,13 @@ def find_pilot(stats: Statistics, family: Family, prior: Prior, full: bool) -> P
         check_joint_cells(stats, f"soc.{type(prior).__name__}({zero})")
     if prior.exposure is not None:
         check_joint_cells(stats, "a term in exposure")
+    if stats.noise_law:
+        check_joint_cells(stats, "noise_df=")
+        if prior.exposure is not None:
+            raise FitError(
+                "noise sds that are estimates (noise_df=) say little of theta: leave out the "
+                "prior's term in them, exposure="
+            )
     labels, groupings = (stats.groups, stats.groupings) if prior.groups else ((), ())
     rows, data = _rows_of_prior(stats, family, prior)
     integrated = None

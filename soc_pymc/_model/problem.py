@@ -13,11 +13,18 @@ from .._lib.arrays import Floats
 from .._lib.errors import FitError, ItemsWarning, warn_user
 from .._lib.reprs import code_of, short
 from ..data.statistics import Statistics
-from ..families import FAMILIES, family_of_kind
+from ..families import FAMILIES
 from ..families.family import Family
 from ..families.priors import Prior
 from ..families.scales import LINEAR, RANK
-from .coordinates import Coefficients, Coordinates, Parameters, Space, level_shares
+from .coordinates import (
+    Coefficients,
+    Coordinates,
+    Parameters,
+    Space,
+    bent,
+    level_shares,
+)
 from .mixture_grid import PlacedMixture, place_mixture
 from .pilot import Pilot, find_pilot
 from .rows import rows_of
@@ -69,12 +76,17 @@ def check_prior(prior: Prior, stats: Statistics) -> None:
     """Refuse a prior that is not for these statistics."""
     singles = ", ".join(f"soc.{name}(...)" for name in FAMILIES)
     A(Prior, f"{singles}, or a mixture of one of them")(prior, "prior")
-    family = family_of_kind(stats.kind)
+    family = stats.family
     if prior.family != family.name:
         instead = family.mixture if prior.mixture else family.prior
         raise FitError(
             f"prior=soc.{type(prior).__name__}(...) is not for these statistics of "
             f"{stats.kind} items: use soc.{instead.__name__}(...)"
+        )
+    if prior.zero and stats.truncated:
+        raise FitError(
+            "zero=True is not for items with truncated=True: of items whose theta is 0 none is in "
+            "the table"
         )
     if prior.reads_joint:  # one row tells whether any item informs more than the mean
         rows_of(stats, family, most_bins=1)[1].refuse_mean_only(f"soc.{short(prior)}")
@@ -85,7 +97,7 @@ def prior_for(prior: Prior | None, stats: Statistics) -> Prior:
 
     On the scale of theta, scores that cannot be estimates of theta have no position.
     """
-    family = family_of_kind(stats.kind)
+    family = stats.family
     prior = family.prior() if prior is None else prior
     check_prior(prior, stats)
     theta = family.outcome.theta
@@ -119,7 +131,7 @@ def _scale_of_foreign(stats: Statistics) -> str:
 
 def build(stats: Statistics, prior: Prior, *, full: bool = False) -> Problem:
     """Build the problem; coefficients of many levels are integrated out unless `full`."""
-    family = family_of_kind(stats.kind)
+    family = stats.family
     pilot = find_pilot(stats, family, prior, full)
     if prior.gridded:
         return _mixture_problem(stats, family, prior, pilot)
@@ -127,6 +139,8 @@ def build(stats: Statistics, prior: Prior, *, full: bool = False) -> Problem:
     for curve, laplace in zip(pilot.curves, pilot.laplaces, strict=True):
         shares = level_shares(curve, laplace, pilot.levels)
         parts.append(Coefficients.of(curve.design, laplace, curve.outputs, shares))
+    if pilot.data.coupled and not pilot.levels:
+        parts = bent(parts, pilot)
     mean = pilot.curves[0]
     score = mean.axis.inverse(mean.position)
     coordinates = Coordinates(

@@ -124,7 +124,8 @@ def rows_of(
     keys = Keys(grouped, size_cell, place_of, no_cells)
     limit = _size_limit(stats, family.outcome)
     rows = _rows_by_key(stats, family, keys, at_atoms, limit)
-    names = ("joint",) if by_size else ("part", *family.outcome.margins)
+    by_cell = by_size or stats.noise_law
+    names = ("joint",) if by_cell else ("part", *family.outcome.margins)
     cells = {name: cells_by_row(stats, rows, name) for name in names}
     if place_of[-1] + 1 < stats.bins:  # bins are merged
         cells |= {name: pooled(cells[name]) for name in names if name != "part"}

@@ -237,7 +237,7 @@ class Page:
         items = self.items
         bins = self.fit.curves.bins.sizes["bin"]
         source = repr(items.source) if kind_of(items.source) == "files" else "table"
-        roles = _arguments(items.roles.arguments)
+        roles = _arguments(items.roles.arguments | items.options)
         joint = ", joint=True" if self.fit.prior.reads_joint else ""
         options = {k: v for k, v in self.options.items() if v not in (None, ())}
         return Markup("{}").format(  # with its line breaks

@@ -161,6 +161,10 @@ def drift(
             f"drift compares days, and these statistics keep {len(stats.days) or 'none'}: "
             "summarize the items of several days with date= a column of dates"
         )
+    if stats.noise_df:
+        raise StatisticsError(
+            "soc.drift needs known noise sds: summarize the items without noise_df="
+        )
     if fit is None:
         fit = fit_prior(stats, progress=progress)
     curves = fit.curves

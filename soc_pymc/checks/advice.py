@@ -18,11 +18,12 @@ from scipy import special
 from .._lib.arrays import Floats, Ints, equal_parts
 from .._lib.reprs import code_of, counted
 from ..families import family_of
+from ..families.noise import NoiseLaw, df_of_spread
 from ..families.priors import Prior, Spline
 from ..families.scales import LINEAR
 from ..fits.fit import Fit
 from ..posterior.item_columns import places
-from ..posterior.predictive import Posterior, widened
+from ..posterior.predictive import Posterior, posterior_under, widened
 from .comparison import mixture_weights
 from .findings import FAIL, OK, WARN, WARNS, Remedy
 from .observations import Observations
@@ -45,6 +46,9 @@ _MOST_EXAMINED = 20_000  # most rows examined, a random subset
 _SHIFT_SIZES = 0.02 * 1.5 ** np.arange(
     14
 )  # sizes of shifts, in sds of theta and of the second curve
+# degrees of freedom of noise sds, and shifts of log Var(theta) that they may cause
+_NOISE_DF = (1.0, 2.0, 3.0, 5.0, 8.0, 14.0, 24.0)
+_NARROWER = (0.0, -0.4, -0.8, -1.3, -2.0, -4.0)
 _SHIFTS = np.outer(_SHIFT_SIZES, [1.0, -1.0]).ravel()
 # draws of a fit on a grid, where average curves do not give the density
 _GRID_DRAWS = 8
@@ -97,12 +101,14 @@ def advise(
     gains: "Gains",
     n_items: int,
     made_fit: bool,
-    far: int,
+    far: int = 0,
+    cause: str = "",
 ) -> Iterator[Remedy]:
     """Yield advice on verdicts: doubts about the inference, then remedies by their gain.
 
     `made_fit` says that the items made the fit, which a fit to them would only repeat; `far` is
-    the number of items that lie farther out than chance explains.
+    the number of items that lie farther out than chance explains, and `cause` why outcomes vary
+    less than their noise allows, if they do.
     """
     failed = set(table.loc[table["verdict"] == FAIL, "what"])
     off = failed | set(table.loc[table["verdict"] == WARN, "what"])
@@ -110,7 +116,7 @@ def advise(
     tests = table[table["p"].notna() & (table["what"] != NUMBER)]
     departing = int((tests["verdict"] != OK).sum())
     # wrong noise shows by size, in zeros and in shape
-    explained = "noise" in failed and departing > 0
+    explained = bool(cause) or ("noise" in failed and departing > 0)
     of_model = bool(failed or departing) and not explained
     refit = bool(failed) and not (explained or made_fit)
     gaining = _remedies(gains, of_model, refit)
@@ -146,6 +152,8 @@ def advise(
     if "noise" in off:
         doubt = fit.curves.outcome.words.doubt
         yield Remedy("noise", doubt.format(width=values["noise"]))
+    if cause:
+        yield Remedy("noise", cause)
     for rules, remedies in ((before, gaining), (after, [])):
         for rule, holds in rules.items():
             if holds:
@@ -173,7 +181,8 @@ def _of_model(gains: "Gains") -> Iterator[Remedy]:
     word = outcome.words.size
     mixture = 0.0 if prior.mixture else gains.mixture()
     # values may be zero effects too, which outcomes cannot tell from small ones
-    zero = 0.0 if prior.zero or outcome.theta is LINEAR else gains.zero()
+    is_zero = prior.zero or outcome.theta is LINEAR or outcome.truncated
+    zero = 0.0 if is_zero else gains.zero()
     if zero > SIMPLER_SHARE * mixture:
         zeros = replace(prior, zero=True)
         words = (
@@ -198,7 +207,18 @@ def _of_model(gains: "Gains") -> Iterator[Remedy]:
         )
     words = f"Theta depends on {word} beyond what the score says{words}"
     gain = gains.by(equal_parts(columns[outcome.size], _SHIFTED_PARTS, n))
-    yield Remedy("size", words, outcome.size, prior=sized, nats=gain)
+    df, noise = gains.noise() if outcome.theta is LINEAR else (0.0, 0.0)
+    # sds of other laws and other shapes of theta look like estimated noise, to a lesser extent
+    if noise > max(gain, mixture):
+        words = (
+            f"The noise sds vary, and values stray, as if each sd came from about {df + 1:g} "
+            f"values: if they are such estimates, give the items noise_df={df:g}."
+        )
+        yield Remedy(
+            "noise sds", words, outcome.size, roles={"noise_df": df}, nats=noise
+        )
+    elif not gains.posterior.curves.noise_law:
+        yield Remedy("size", words, outcome.size, prior=sized, nats=gain)
     supple = replace(prior, mean=_more(prior.mean), variance=_more(prior.variance))
     words = (
         "The curves are too stiff: use more bins in soc.summarize and more knots, "
@@ -283,7 +303,7 @@ class Gains:
         self.posterior = posterior
         outcome = self.posterior.outcome
         columns = self.items.columns
-        self._outcomes = columns[outcome.observed], columns[outcome.size]
+        self._outcomes = columns[outcome.observed], posterior.typical_sizes(columns)
         average = posterior.curves.average(*places(outcome, columns))
         location, dispersion = (curve[None] for curve in average)
         self._location, self._dispersion = widened(
@@ -295,7 +315,7 @@ class Gains:
     def _densities(self, places: ArrayLike, spread: float = 0.0) -> Floats:
         """Log densities (places, n) under shifts of both curves, of the first in sds of theta."""
         curves = self._curves(places, spread)
-        return np.asarray(self.posterior.family.log_density(*self._outcomes, *curves))
+        return self.posterior.log_densities(self.items.columns, curves)
 
     def _means(self, spread: float) -> Floats:
         """E(theta | t, y) (1, n) under a shift of the second curve."""
@@ -394,6 +414,36 @@ class Gains:
         )
         mixed = max(self._mixed(np.stack([base, zero])) for base in shifted)
         return self._certain(mixed - self._of_all, 3)
+
+    def noise(self) -> tuple[float, float]:
+        """Degrees of freedom of noise sds that fit best as estimates, and what these gain."""
+        curves = self.posterior.curves
+        if curves.noise_law or np.ptp(self._outcomes[1]) == 0:
+            return 0.0, 0.0
+        columns = self.items.columns
+        variance = self._outcomes[1] ** 2
+        n = self.items.n.astype(float)
+        gains: dict[float, float] = {}
+        # sds vary at least as much as those of equal true ones would
+        centre = n @ np.log(variance) / n.sum()
+        spread = float(n @ (np.log(variance) - centre) ** 2 / n.sum())
+        least = df_of_spread(spread)
+        for df in (least, *(df for df in _NOISE_DF if df > least)):
+            law = NoiseLaw.of(columns["score"], variance, n, df)
+            attrs = {**curves.attrs, **law.attrs}
+            estimated = posterior_under(replace(curves, attrs=attrs))
+            if curves.prior.gridded:
+                draws = curves.even_draws(_GRID_DRAWS)
+                log_densities = [estimated.log_density(columns, draws).mean(axis=0)]
+            else:
+                members = ((self._location, self._dispersion + x) for x in _NARROWER)
+                log_densities = [
+                    estimated.log_densities(columns, x)[0] for x in members
+                ]
+            by_spread = (np.stack(log_densities) - self._base) @ self.items.n
+            gains[df] = float(by_spread.max())
+        df, gain = max(gains.items(), key=lambda pair: pair[1])
+        return df, self._certain(gain - self._of_all, 1)
 
     def _best(self, code: Ints) -> float:
         n = self.items.n

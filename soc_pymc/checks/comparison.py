@@ -38,6 +38,7 @@ from .observations import (
     clustered,
     curve_rows,
     observe,
+    with_noise_of,
 )
 
 _CHUNK = 20_000  # rows at once
@@ -271,6 +272,7 @@ def left_out(
     what, unit = (
         ("items", "item") if isinstance(data, Items) else ("statistics", "cell")
     )
+    data = with_noise_of(fit.curves, data)
     rows = observe(fit.curves, data, progress=progress)
     if total := other_total(fit, rows.columns, rows.n):
         raise FitError(
@@ -369,7 +371,10 @@ def _second_order(ratio: Floats, share: Floats, slope: Floats) -> Floats:
     bend = (ratio * share) @ ratio.T
     root = np.linalg.cholesky(bend + np.diag(_CLOSE * bend.diagonal() + 1e-300))
     goal = np.linalg.solve(root, 2.0 * slope - 1.0)
-    best = optimize.nnls(root.T, goal)[0]
+    try:
+        best = optimize.nnls(root.T, goal)[0]
+    except RuntimeError:  # it may go in circles where densities hardly differ
+        best = np.zeros_like(goal)
     total = best.sum()
     return np.asarray(best / total if total > 0 else np.full_like(best, np.nan))
 
@@ -420,9 +425,12 @@ def cross_validate(
         raise StatisticsError(
             "the statistics have no folds: summarize the items with folds=10, or with fold="
         )
+    reads_joint = "noise_df=" if stats.noise_df else ""
     if prior is not None and (not hasattr(prior, "mixture") or prior.reads_joint):
+        reads_joint = f"soc.{type(prior).__name__}"
+    if reads_joint:
         raise FitError(
-            f"soc.{type(prior).__name__} reads joint cells, which have no folds: compare such fits "
+            f"{reads_joint} reads joint cells, which have no folds: compare such fits "
             "by leave-one-out, soc.compare({...}, statistics)"
         )
     table = {}

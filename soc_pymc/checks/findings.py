@@ -60,8 +60,8 @@ class Remedy:
         Column of the items among whose levels it was found, if any.
     prior : Gamma, Normal, Beta, a mixture of them or None
         A prior to fit.
-    roles : Mapping[str, str or tuple[str, ...]]
-        Roles to give to columns of the items.
+    roles : Mapping[str, str or tuple[str, ...] or float]
+        Roles to give to columns of the items, or other arguments of theirs.
     nats : float
         What to expect of it: an increase of the log predictive density of all items.
     """
@@ -70,7 +70,7 @@ class Remedy:
     sentence: str
     column: str = ""
     prior: Prior | None = None
-    roles: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    roles: Mapping[str, str | tuple[str, ...] | float] = field(default_factory=dict)
     nats: float = np.nan
 
     def __str__(self) -> str:

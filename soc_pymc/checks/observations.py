@@ -6,7 +6,7 @@ anywhere in its cell, for leave-one-out at its mean: at most 1/1500 nat off, for
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from .._lib.arguments import A
 from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import ItemsError
 from .._model.rows import CLASS
-from ..data.items import ANY_ITEMS, Items
+from ..data.items import ANY_ITEMS, Items, NormalItems
 from ..data.roles import Roles
 from ..data.statistics import Statistics, refuse_weights
 from ..data.summaries import Options, totals_of
@@ -69,6 +69,19 @@ def observe(
     return Observations(columns, n, labels, data.roles)
 
 
+def with_noise_of(curves: Curves, data: Items | Statistics) -> Items | Statistics:
+    """Return the data with noise sds as the fit took them: known, or estimates."""
+    df = curves.noise_df
+    if isinstance(data, NormalItems):
+        return replace(data, noise_df=df)
+    if isinstance(data, Statistics) and not isinstance(df or data.noise_df, str):
+        sums = data.data.copy()
+        sums.attrs = {k: v for k, v in sums.attrs.items() if k != "noise_df"}
+        sums.attrs |= {"noise_df": df} if df else {}
+        return Statistics(sums)
+    return data
+
+
 def _of_cells(curves: Curves, stats: Statistics) -> Observations:
     check_statistics(curves, stats)
     refuse_weights(stats, "a check")
@@ -86,6 +99,8 @@ def _of_cells(curves: Curves, stats: Statistics) -> Observations:
         "low": low,
         "high": high,
     }
+    if stats.noise_df:
+        columns["noise_df"] = cells["sum_df"] / cells["n"]
     labels = {
         grouping.column: pd.Series(
             np.array(grouping.levels, dtype=object)[grouping.code[code]]

@@ -55,7 +55,7 @@ class Outliers:
             "theta_mean": posterior.moments(columns)[0].mean(axis=0),
             "robust_mean": self.gains.robust_means(self.items),
         }
-        index = pd.Index(self.place, name="item")
+        index = pd.Index(columns.get("row", self.place), name="item")
         return pd.DataFrame(given | levels | numbers, index)
 
 
@@ -84,5 +84,6 @@ def residuals(posterior: Posterior, columns: Columns) -> tuple[Floats, Floats]:
     noise = outcome.noise(mean, variance)
     with np.errstate(divide="ignore"):  # of items without information
         noise = noise / size if outcome.sizes_add else noise * size**2
-    gap = outcome.estimate(columns[outcome.observed], size) - mean
-    return mean, np.nan_to_num(gap / np.sqrt(variance + noise))
+    expected, square = outcome.of_listed(size, mean, variance, variance + noise)
+    gap = outcome.estimate(columns[outcome.observed], size) - expected
+    return expected, np.nan_to_num(gap / np.sqrt(square))

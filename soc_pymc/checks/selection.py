@@ -17,7 +17,6 @@ from .._lib.reprs import code_of
 from .._model.pilot import find_pilot
 from .._model.rows import sizes_vary
 from ..data.statistics import Statistics, refuse_weights
-from ..families import family_of, family_of_kind
 from ..families.priors import Constant, Prior, Spline
 from ..families.rows import MEAN_ONLY
 from ..families.scales import LINEAR
@@ -96,7 +95,7 @@ class Selection:
 
     def _start(self) -> Fit:
         """Fit the simplest prior, of which all later ones have more."""
-        prior = family_of_kind(self._stats.kind).prior()
+        prior = self._stats.family.prior()
         if self._stats.groups:
             prior = replace(prior, groups=False)
         return self._fit_prior(prior)
@@ -210,16 +209,18 @@ def _with_codes(table: pd.DataFrame) -> pd.DataFrame:
 
 def _exposure(best: Fit, stats: Statistics) -> Iterator[Step]:
     """A term in exposure, by what it gains at the mode."""
-    family = family_of(best.prior)
-    if best.prior.exposure is None and sizes_vary(stats, family):
+    if best.prior.exposure or stats.noise_law:
+        return
+    if sizes_vary(stats, stats.family):
         prior = replace(best.prior, exposure=Spline())
-        pilot = find_pilot(stats, family, prior, full=False)
+        pilot = find_pilot(stats, stats.family, prior, full=False)
         yield Step(prior, pilot.gain_of("exposure"))
 
 
 def _zeros(best: Fit, stats: Statistics) -> Iterator[Step]:
     """A share of theta that is 0; of values it would be a guess."""
-    if best.prior.gridded or best.curves.outcome.theta is LINEAR:
+    outcome = best.curves.outcome
+    if best.prior.gridded or outcome.truncated or outcome.theta is LINEAR:
         return
     prior = _feasible(replace(best.prior, zero=True), stats)
     gains = _gains(best, stats)

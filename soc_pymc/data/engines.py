@@ -61,6 +61,7 @@ _SHOWN = 3  # bad values shown in an error
 _IDS_AT_ONCE = 1_000_000
 _ROWS = 1 << 20  # rows that arrive at once
 _PART_KEYS = ("group", "fold", "bin")
+_NOT_WHOLE = "not whole"
 _BEYOND = 1e300  # stands for an infinite edge, which SQL cannot write
 
 
@@ -96,7 +97,7 @@ def with_group(table: "ir.Table", roles: Roles) -> Any:
     """The table, with dates and columns of groups joined to one column, ``group``."""
     if not roles.joined:
         return table
-    labels = [table[role] for role in roles.joined]
+    labels = [table[role].cast("string") for role in roles.joined]
     return table.mutate(group=reduce(lambda a, b: a + CROSS + b, labels))
 
 
@@ -141,6 +142,7 @@ class _Problem(NamedTuple):
     role: str
     column: str
     what: str  # description of the values, such as "negative"
+    needs: str  # the rule that they break
 
 
 def _problems_of(
@@ -148,14 +150,15 @@ def _problems_of(
 ) -> Iterator[_Problem]:
     """All possible problems of a row."""
     for role, column in roles.items():
-        rule = bounds_of(role)
+        rule = outcome.bounds.get(role, bounds_of(role))
         value = table[role]
         crossed = len(roles.joined) > 1
         conditions = (
             _bad_numbers(rule, value) if rule else _bad_labels(role, value, crossed)
         )
         for condition, what in conditions:
-            yield _Problem(condition, role, column, what)
+            needs = rule.needs if rule else needs_of(role)
+            yield _Problem(condition, role, column, what, needs)
     pair = outcome.validity
     y = outcome.observed
     x = outcome.size
@@ -163,7 +166,8 @@ def _problems_of(
         count, *_ = _finite(table[y])
         size, missing, infinite = _finite(table[x])
         conflict = pair.conflict(count, size) & ~(missing | infinite)
-        yield _Problem(conflict, y, roles[y], pair.conflict_words.format(size=roles[x]))
+        words = pair.conflict_words.format(size=roles[x])
+        yield _Problem(conflict, y, roles[y], words, pair.outcome.needs)
 
 
 def _finite(value: "ir.Column") -> tuple[Any, Any, Any]:
@@ -185,10 +189,10 @@ def _bad_numbers(rule: Bounds, value: "ir.Column") -> Iterator[tuple[Any, str]]:
         yield number < 0, "negative"
     if rule.least:
         small = (number >= 0) & (number < rule.least) & ~(missing | infinite)
-        yield small, f"0 or below {rule.least:g}"
+        yield small, "0" if rule.whole else f"0 or below {rule.least:g}"
     if rule.whole:
         exact = (number.abs() > LARGEST_COUNT).ifelse(0.0, number)
-        yield exact != exact.floor(), "not whole"
+        yield exact != exact.floor(), _NOT_WHOLE
 
 
 def _bad_labels(
@@ -213,9 +217,11 @@ def _describe(raw: "ir.Table", problem: _Problem, bad: int, n: int) -> str:
         shown = f" ({', '.join(texts)}{', ...' * (len(lowest) == _SHOWN)})"
     verb, rows = ("is", "this row") if bad == 1 else ("are", "these rows")
     counted = f"column {problem.column!r}: {bad:,} of {n:,} row{'s' * (n != 1)} {verb}"
-    return (
-        f"{counted} {problem.what}{shown}; {needs_of(problem.role)}: fix or drop {rows}"
-    )
+    remedy = f"fix or drop {rows}"
+    rule = bounds_of(problem.role)
+    if rule and problem.what == _NOT_WHOLE and 2 * bad > n:
+        remedy = rule.fractions or remedy
+    return f"{counted} {problem.what}{shown}; {problem.needs}: {remedy}"
 
 
 def check_types(items: Items, table: "ir.Table") -> None:

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .._lib.arguments import shown
+from .._lib.arguments import POSITIVE, shown, switch
 from .._lib.arrays import Ints
 from .._lib.errors import ItemsError, StatisticsError
-from ..families import OUTCOMES
+from ..families import family_of_kind
 from ..families.outcome import Outcome
 from .roles import CROSS, MARK, NO_SCORE, Roles, is_group
 
@@ -44,6 +44,9 @@ class _Roles:
     def __post_init__(self) -> None:
         if isinstance(self.group, list):
             object.__setattr__(self, "group", tuple(self.group))
+        if self.is_truncated is not False:
+            mark = switch(self.is_truncated, "truncated", ItemsError)
+            object.__setattr__(self, "truncated", mark)
         roles = self.roles
         outcome = self.outcome
         role_of = dict[str, str]()
@@ -86,7 +89,17 @@ class _Roles:
     @property
     def outcome(self) -> Outcome:
         """The kind of their outcomes."""
-        return OUTCOMES[self.kind]
+        return family_of_kind(self.kind, self.is_truncated).outcome
+
+    @property
+    def is_truncated(self) -> bool:
+        """True if items with an outcome of 0 are absent."""
+        return getattr(self, "truncated", False)
+
+    @property
+    def options(self) -> dict[str, float]:
+        """Arguments besides the columns by role."""
+        return {"truncated": True} if self.is_truncated else {}
 
     @property
     def has_outcomes(self) -> bool:
@@ -96,9 +109,8 @@ class _Roles:
     def __repr__(self) -> str:
         source = self.source if isinstance(self.source, str) else type(self.source)
         text = f"<{source.__name__}>" if isinstance(source, type) else repr(source)
-        names = (
-            f", {name}={columns!r}" for name, columns in self.roles.arguments.items()
-        )
+        arguments = self.roles.arguments | self.options
+        names = (f", {name}={value!r}" for name, value in arguments.items())
         return f"{type(self).__name__}({text}{''.join(names)})"
 
 
@@ -137,6 +149,9 @@ class PoissonItems(_Roles):
     date : str or None
         Column of dates, times or text YYYY-MM-DD, for separate statistics of every day: the
         calendar day as stored, without conversion of time zones.
+    truncated : bool
+        Whether items with a count of 0 are absent, as in tables that list what happened. Counts are
+        then taken as conditional on being 1 or more, and theta is that of all items.
     weight : str or None
         Column of whole numbers >= 1: how many items, equal in every column, a row stands for.
 
@@ -150,11 +165,18 @@ class PoissonItems(_Roles):
     >>> import soc_pymc as soc
     >>> soc.PoissonItems("ads/*.parquet", score="t", count="clicks", exposure="views")
     PoissonItems('ads/*.parquet', score='t', count='clicks', exposure='views')
+
+    Reports of side effects, of pairs of a drug and an effect that were reported:
+
+    >>> reports = {"count": "reports", "exposure": "expected", "truncated": True}
+    >>> soc.PoissonItems("pairs.parquet", score=None, **reports)
+    PoissonItems('pairs.parquet', score=None, count='reports', exposure='expected', truncated=True)
     """
 
     _: KW_ONLY
     count: str | None = None
     exposure: str | None = None
+    truncated: bool = False
 
     kind: ClassVar[str] = "poisson"
 
@@ -175,6 +197,11 @@ class NormalItems(_Roles):
     noise_sd : str or None
         Column of the noise sds: the standard deviations of the values about their theta, from 1e-35
         to 1e35, in the unit of the values. Needed with `value`.
+    noise_df : float, str or None
+        Degrees of freedom of noise sds that are themselves estimates, such as 3 for those from 4
+        values, or a column of at most 200 different ones. Then the law of the true variances is
+        estimated from all noise sds, and values have t distributions about their theta (Smyth
+        2004). None takes noise sds as known.
     group : str or Sequence[str] or None
         As for `PoissonItems`.
     id : str or None
@@ -203,8 +230,32 @@ class NormalItems(_Roles):
     _: KW_ONLY
     value: str | None = None
     noise_sd: str | None = None
+    noise_df: float | str | None = None
 
     kind: ClassVar[str] = "normal"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.noise_df is None:
+            return
+        if not isinstance(self.noise_df, str):
+            df = POSITIVE(self.noise_df, "noise_df", ItemsError)
+            object.__setattr__(self, "noise_df", df)
+        if self.cluster is not None:
+            raise ItemsError(
+                "noise_df= and cluster= cannot be combined: leave one of them out"
+            )
+
+    @property
+    def roles(self) -> Roles:
+        """Names of columns by role."""
+        df = self.noise_df
+        return Roles(super().roles | ({"noise_df": df} if isinstance(df, str) else {}))
+
+    @property
+    def options(self) -> dict[str, float]:
+        """Arguments besides the columns by role."""
+        return {"noise_df": self.noise_df} if isinstance(self.noise_df, float) else {}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -232,6 +283,8 @@ class BinomialItems(_Roles):
         As for `PoissonItems`.
     date : str or None
         As for `PoissonItems`.
+    truncated : bool
+        As for `PoissonItems`, where items without a success are absent.
     weight : str or None
         As for `PoissonItems`.
 
@@ -250,6 +303,7 @@ class BinomialItems(_Roles):
     _: KW_ONLY
     successes: str | None = None
     trials: str | None = None
+    truncated: bool = False
 
     kind: ClassVar[str] = "binomial"
 

@@ -37,7 +37,7 @@ from .formulas import (
     without_small,
 )
 from .items import Items, is_day
-from .roles import CROSS, FOLDS, MARK, WEIGHTS, columns_of
+from .roles import CROSS, FOLDS, MARK, NOISE_DF, WEIGHTS, columns_of
 from .sources import batches, count_of, kind_of, opened, readable
 
 _BLOCK = 1_000_000  # items of a block
@@ -143,6 +143,8 @@ class Local:
             if not outcome.validity.are_valid(*columns):
                 raise _NotValidError
             total = columns[1].sum()
+            if "noise_df" in block:
+                self._check({"noise_df": block["noise_df"]})
             if "weight" in block:
                 weight = block["weight"]
                 self._check({"weight": weight})
@@ -184,7 +186,7 @@ class Local:
 
     def _check(self, block: Columns) -> None:
         """Stop where outcomes, sizes or scores are not valid."""
-        bounds = {**self.items.outcome.bounds, "weight": WEIGHTS}
+        bounds = {**self.items.outcome.bounds, "weight": WEIGHTS, "noise_df": NOISE_DF}
         if not all(bounds[role].hold(numbers) for role, numbers in block.items()):
             raise _NotValidError
 

@@ -38,7 +38,10 @@ WEIGHTS = Bounds(
     "do not: fit without them, with group= for what they adjust for, and weight the predictions)",
     1e9, 1.0, True,
 )  # fmt: skip
-_FURTHER = {"fold": FOLDS, "weight": WEIGHTS}
+NOISE_DF = Bounds(
+    "degrees of freedom of noise sds must be numbers from 0.01 to 1e9", 1e9, 0.01
+)
+_FURTHER = {"fold": FOLDS, "weight": WEIGHTS, "noise_df": NOISE_DF}
 
 # types of columns, in the words of errors
 _TEXT = "text"
@@ -75,9 +78,9 @@ class Roles(dict[str, str]):
 
     @property
     def joined(self) -> "Roles":
-        """The columns whose labels are joined to those of groups: dates, then groups."""
-        date = {role: name for role, name in self.items() if role == "date"}
-        return Roles(date | self.groups)
+        """The columns that are joined to one of labels: dates, degrees of freedom, and groups."""
+        roles = ("date", "noise_df")
+        return Roles({role: self[role] for role in roles if role in self} | self.groups)
 
     @property
     def outcomes(self) -> "Roles":
@@ -171,23 +174,30 @@ def _words_of(dtype: "pa.DataType") -> str:
     return f"values of type {dtype}"
 
 
-def columns_of(batch: "pa.RecordBatch | pa.Table", roles: Roles) -> dict[str, Any]:
+def columns_of(
+    batch: "pa.RecordBatch | pa.Table", roles: Roles, joined: Roles | None = None
+) -> dict[str, Any]:
     """Columns by role: numbers, whole ids, and Arrow arrays of text; null numbers are NaN.
 
-    The role ``group`` has the joined labels of dates and groups.
+    The role ``group`` has the labels of those that are `joined`, by default of all that can be.
     """
+    import pyarrow as pa
     import pyarrow.compute as pc
 
+    joined = roles.joined if joined is None else joined
     columns = {
         role: np.full(batch.num_rows, ONE_SCORE)
         if name == NO_SCORE
         else _read_from_arrow(role, batch[name])
         for role, name in roles.items()
-        if role not in roles.joined
+        if role not in joined or bounds_of(role)
     }
-    if roles.joined:
+    if joined:
         levels = [
-            _read_from_arrow(role, batch[name]) for role, name in roles.joined.items()
+            pa.array(columns[role]).cast(pa.string())
+            if role in columns
+            else _read_from_arrow(role, batch[name])
+            for role, name in joined.items()
         ]
         columns["group"] = pc.binary_join_element_wise(*levels, CROSS)
     return columns

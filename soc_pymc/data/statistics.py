@@ -16,9 +16,11 @@ from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import StatisticsError
 from .._lib.files import Saved, read_saved, save_netcdf
 from .._lib.reprs import html_table, lines, of_statistics
-from ..families import OUTCOMES
+from ..families import family_of_kind
+from ..families.family import Family
+from ..families.noise import NoiseLaw
 from ..families.outcome import Outcome
-from ..families.scales import STEPS
+from ..families.scales import LINEAR, SCORE_WEIGHT, STEPS
 from .binning import EXTREMES, added, stand_out
 from .formulas import BLOCKS
 from .items import Grouping, day, days_in, groupings_of
@@ -31,7 +33,9 @@ NO_JOINT_CELLS = (
 _NO_FOLDS = "none: summarize with folds=10"
 _FORMAT = "soc_pymc-statistics-4"
 # attributes that statistics share to be added
-_SHARED = ("kind", "roles", "cells", "folds_by", "weights", "folds", "edges")
+_SHARED = (
+    "kind", "roles", "noise_df", "cells", "folds_by", "weights", "folds", "edges"
+)  # fmt: skip
 # cap on one bin's excess over noise, because its theta may vary
 MOST_Z = 3.0
 
@@ -67,9 +71,19 @@ class Statistics:
         return str(self.data.attrs["kind"])
 
     @property
+    def truncated(self) -> bool:
+        """True if items with an outcome of 0 are absent."""
+        return "truncated" in self.data.attrs
+
+    @property
+    def family(self) -> Family:
+        """The conjugate family of the items' outcomes."""
+        return family_of_kind(self.kind, self.truncated)
+
+    @property
     def outcome(self) -> Outcome:
         """The kind of the items' outcomes."""
-        return OUTCOMES[self.kind]
+        return self.family.outcome
 
     @property
     def edges(self) -> Floats:
@@ -120,7 +134,8 @@ class Statistics:
     def atom_bins(self) -> Ints:
         """Bins of the atoms, in order."""
         n, low, high = map(self._array, ("n", "score_min", "score_max"))
-        at_end = (n > 0) & (low == high) & np.isin(low, self.outcome.ends)
+        ends = self.outcome.ends_of(low, high, n)
+        at_end = (n > 0) & (low == high) & np.isin(low, ends)
         return np.flatnonzero(stand_out(n, low == high) | at_end)
 
     @property
@@ -130,13 +145,16 @@ class Statistics:
 
     @cached_property
     def _label_codes(self) -> tuple[tuple[str, ...], Ints]:
-        """Sorted labels of groups without their days, and which of these each label has."""
-        labels = self._array("label")
-        if len(self._day_of):
-            undated = [label.partition(CROSS)[2] for label in labels]
-            labels = np.array(undated, dtype=object)
+        """Sorted labels of groups alone, and which of these each label has."""
+        levels = [label.split(CROSS)[self._further :] for label in self._array("label")]
+        labels = np.array([CROSS.join(parts) for parts in levels], dtype=object)
         names, code = np.unique(labels, return_inverse=True)
         return tuple(map(str, names)), code.astype(np.int64)
+
+    @property
+    def _further(self) -> int:
+        """Number of levels of labels before those of groups."""
+        return len(self.roles.joined) - len(self.roles.groups)
 
     @cached_property
     def _day_of(self) -> NDArray[np.datetime64]:
@@ -154,6 +172,37 @@ class Statistics:
     def weights(self) -> str:
         """Weights of days, in words; empty where every item counts once."""
         return str(self.data.attrs.get("weights", ""))
+
+    @property
+    def noise_df(self) -> float | str | None:
+        """Degrees of freedom of noise sds that are estimates, or their column; None if known."""
+        number: float | None = self.data.attrs.get("noise_df")
+        return self.roles.get("noise_df", number)
+
+    def _df_of(self, table: Columns) -> Floats:
+        """Degrees of freedom of lines of a stored table."""
+        if not isinstance(self.noise_df, str):
+            return np.full(len(table["group"]), self.noise_df)
+        place = "date" in self.roles
+        levels = [label.split(CROSS)[place] for label in self._array("label")]
+        return np.array(levels, dtype=float)[table["group"]]
+
+    @cached_property
+    def noise_law(self) -> NoiseLaw | None:
+        """Law of the true noise variances, if noise sds are estimates."""
+        if self.noise_df is None:
+            return None
+        cells = self._stored("noise")
+        variance = self.outcome.mean_size(cells) ** 2
+        score = self._mean_scores[cells["bin"]]
+        return NoiseLaw.of(score, variance, cells["n"], self._df_of(cells))
+
+    @property
+    def _mean_scores(self) -> Floats:
+        """Mean score of each bin; NaN without items."""
+        names = (SCORE_WEIGHT, *LINEAR.sums)
+        with np.errstate(invalid="ignore"):
+            return LINEAR.moments({name: self._array(name) for name in names})[0]
 
     @property
     def groupings(self) -> tuple[Grouping, ...]:
@@ -195,9 +244,19 @@ class Statistics:
     def _tables(self) -> dict[str, dict[str, NDArray[Any]]]:
         """Columns of all tables, of all days together."""
         tables = {name: self._stored(name) for name in self.outcome.tables}
-        if len(self._day_of):
+        if self.noise_law:
+            joint = tables["joint"]
+            joint |= self.noise_law.sums(
+                self._mean_scores[joint["bin"]],
+                self.outcome.mean_size(joint),
+                joint["n"],
+                self._df_of(joint),
+            )
+        if self._further:
             for name, table in tables.items():
                 table["group"] = self._label_codes[1][table["group"]]
+                if name == "joint" and self.noise_law:
+                    continue  # cells of other degrees of freedom stay apart
                 keys = self.outcome.tables[name].keys
                 tables[name] = added(table, keys, self.outcome.sums(name))
         return tables
@@ -276,6 +335,10 @@ class Statistics:
         the day of weight 1, by default the last of `days`; later days are left out. A fit's bands
         are those of as many items as the weights add up to. Checks and comparisons refuse weights.
         """
+        if isinstance(self.noise_df, str):
+            raise StatisticsError(
+                "decay does not go with a column of noise_df=: give window= of days"
+            )
         number = days_in(half_life, "half_life")
         age, last = self._ages(end)
         if not (age >= 0).any():
@@ -319,6 +382,11 @@ class Statistics:
         if not isinstance(other, Statistics):
             return NotImplemented
         pair = self, other
+        if self.truncated != other.truncated:
+            raise StatisticsError(
+                "statistics of items with truncated=True, which lack those of 0, and of all items "
+                "cannot be added: fit them separately"
+            )
         options = [{**s.data.attrs, "edges": s.edges.tolist()} for s in pair]
         own_folds = self.data.attrs["folds_by"] == "column"
         for name in _SHARED:
@@ -383,6 +451,23 @@ def variation(stats: Statistics) -> Variation:
     return Variation(octaves["bin"][known], octaves["cell"][known], *sums)
 
 
+_ABSENT = 10.0  # items of 0 whose absence is no chance
+
+
+def absent_zeros(stats: Statistics) -> str:
+    """Evidence that a table lists only items of 1 or more, and what to do; empty if none."""
+    number = stats.outcome.absent(stats.cells)
+    if number < _ABSENT:
+        return ""
+    words = stats.outcome.words
+    return (
+        f"column {stats.roles[stats.outcome.observed]!r}: no {words.outcome} is 0, where at least "
+        f"{number:,.0f} of {number + stats.n_items:,.0f} would be: if items of 0 are absent from "
+        f"the table, give soc.{stats.kind.capitalize()}Items(..., truncated=True), or else "
+        f"{words.theta}s come out too large"
+    )
+
+
 STATISTICS = A(Statistics, "statistics, from soc.summarize")
 
 
@@ -408,7 +493,7 @@ def from_tables(
     attrs: Mapping[str, Any],
 ) -> Statistics:
     """Statistics of tables of sums, whose rows may repeat their keys; missing ones are empty."""
-    outcome = OUTCOMES[attrs["kind"]]
+    outcome = family_of_kind(attrs["kind"]).outcome
     variables: dict[str, tuple[str, NDArray[Any]]] = {
         "edges": ("edge", np.array(edges))
     }

@@ -24,12 +24,13 @@ from ..families import OUTCOMES
 from ..families.outcome import Outcome
 from ..families.scales import MOST_VALUE_CELL, SCORE_WEIGHT
 from . import binning
+from .causes import Evidence, cause_of
 from .engines import Grouped, check_ids, scan
 from .formulas import BLOCKS, MOST_FOLDS, Folds
 from .items import Items, check_outcomes
 from .local import Local
 from .sources import is_remote, open_table
-from .statistics import Statistics, from_tables
+from .statistics import Statistics, absent_zeros, from_tables
 
 _log = logging.getLogger(__name__)
 # relative difference of scores that is taken for rounding, of single precision too
@@ -42,6 +43,7 @@ _ITEMS_IN_BIN = 10
 _FOLDS = 10  # folds from ids
 # items from which on not every one may be a group of its own
 _OWN_GROUPS = 50
+_MOST_DF = 200  # different degrees of freedom
 _MOST_JOINT = 4_000_000  # joint cells, of about 100 bytes each
 _AUTO_BYTES = 64_000_000  # most memory for joint cells by default
 _LEAKAGE = -6.0  # honest scores stay above this z
@@ -216,9 +218,13 @@ def totals_of(items: Items, options: Options) -> Statistics:
         )
     if not outcome.positive:  # outcomes may all lie far from 0
         _check_digits(stats, items)
-    _check_leakage(stats, options.on_leakage)
-    if doubt := outcome.doubt(stats.table):
-        warn_user(doubt, ItemsWarning)
+    if absent := absent_zeros(stats):  # which explains all else
+        if options.on_leakage != "ignore":
+            warn_user(absent, ItemsWarning)
+    else:
+        _check_leakage(stats, items, options.on_leakage)
+        if doubt := outcome.doubt(stats.table):
+            warn_user(doubt, ItemsWarning)
     _log.info("summarized %r: %s items in %s bins", items, stats.n_items, stats.bins)
     return stats
 
@@ -330,7 +336,8 @@ def _without_atoms(
 def _shared_scores(reader: Grouped | Local, scores: Columns) -> dict[float, int]:
     """Scores that are atoms, with their numbers of items."""
     grid = binning.FIRST_GRID
-    ends = reader.items.outcome.ends
+    ranges = (scores[name] for name in ("score_min", "score_max", "n"))
+    ends = reader.items.outcome.ends_of(*ranges)
     stand_out = binning.stand_out(scores["n"], np.ones(len(scores["cell"]), dtype=bool))
     cells = scores["cell"][stand_out | np.isin(scores["cell"], grid.cell(ends))]
     least = binning.fewest_in_atom(int(scores["n"].sum()))
@@ -373,6 +380,8 @@ def _attrs(
         "kind": items.kind,
         "roles": json.dumps(items.roles),
         "cells": items.outcome.grid,
+        # files have no true and false
+        **{name: +value for name, value in items.options.items()},
         "folds_by": rule.by,
         "folds": folds_by.get(rule.by, rule.number),
     }
@@ -381,6 +390,13 @@ def _attrs(
 def _check_groups(stats: Statistics) -> None:
     """Refuse a column of groups with a label of its own for every item, or that cannot be saved."""
     n = stats.n_items
+    if isinstance(stats.noise_df, str) and len(stats.data["label"]) > _MOST_DF * max(
+        len(stats.groups) * max(len(stats.days), 1), 1
+    ):
+        raise ItemsError(
+            f"column {stats.noise_df!r} has more than {_MOST_DF} different degrees of freedom: "
+            "round them"
+        )
     for grouping in stats.groupings:
         where = f"column {grouping.column!r}"
         if any("\0" in level for level in grouping.levels):  # netCDF ends a text there
@@ -411,7 +427,8 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
     outcome = items.outcome
     bins = stats.cells("part")
     ranges = bins["score_min"], bins["score_max"], bins["n"]
-    rates = outcome.sizes_add and ranges[0].min() > 0
+    rates = outcome.sizes_add and not outcome.truncated and not absent_zeros(stats)
+    rates = rates and ranges[0].min() > 0
     if items.score is None or not rates or outcome.are_foreign(*ranges):
         return
     fifth = (5 * middle_shares(bins["n"])).astype(int)
@@ -447,14 +464,14 @@ def _check_digits(stats: Statistics, items: Items) -> None:
         )
 
 
-def _check_leakage(stats: Statistics, on_leakage: str) -> None:
+def _check_leakage(stats: Statistics, items: Items, on_leakage: str) -> None:
     if on_leakage == "ignore" or (z := stats.leakage_z) >= _LEAKAGE:
         return
-    text = stats.outcome.words.leak.format(z=z) + (
-        " Posteriors would use each outcome twice, the variance curve would collapse to 0 and "
-        "intervals be far too narrow. Score every item by a model trained without it: split the "
-        "items into folds and score each fold by a model trained on the others, or on earlier "
-        "data. on_leakage='warn' or 'ignore' goes on regardless"
+    words = items.outcome.words
+    around = " around their scores" if stats.has_score else ""
+    text = (
+        f"{words.outcomes} vary far less{around} than {words.noise} allows (z = {z:.1f}): "
+        f"{cause_of(Evidence.of(items))} on_leakage='warn' or 'ignore' goes on regardless"
     )
     if on_leakage == "raise":
         raise ItemsError(text)

@@ -8,6 +8,7 @@ from .family import Family
 from .normal import NormalNormal
 from .outcome import Outcome
 from .poisson import PoissonGamma
+from .truncated import TruncatedBinomialBeta, TruncatedPoissonGamma
 
 GAMMA = PoissonGamma()
 NORMAL = NormalNormal()
@@ -20,13 +21,20 @@ OUTCOMES: Mapping[str, Outcome] = {
     family.outcome.kind: family.outcome for family in FAMILIES.values()
 }
 """Outcomes by kind of items."""
+TRUNCATED: Mapping[str, Family] = {
+    family.outcome.kind: family
+    for family in (TruncatedPoissonGamma(), TruncatedBinomialBeta())
+}
+"""Families of items of 1 or more, by kind of items."""
 
 
-def family_of(prior: Any) -> Family:
-    """Return the family of a prior, or of a mixture's components."""
-    return FAMILIES[prior.family]
+def family_of(prior: Any, attrs: Mapping[Any, Any] | None = None) -> Family:
+    """Return the family of a prior, or of a mixture's components, in a fit with attributes."""
+    family = FAMILIES[prior.family]
+    return TRUNCATED[family.outcome.kind] if "truncated" in (attrs or {}) else family
 
 
-def family_of_kind(kind: str) -> Family:
+def family_of_kind(kind: str, truncated: bool = False) -> Family:
     """Return the family that is conjugate to outcomes of a kind."""
-    return next(family for family in FAMILIES.values() if family.outcome.kind == kind)
+    families = TRUNCATED.values() if truncated else FAMILIES.values()
+    return next(family for family in families if family.outcome.kind == kind)

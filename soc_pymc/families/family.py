@@ -172,6 +172,15 @@ class Family(Formulas, Components):
         """`log_marginal` under curves."""
         return self.log_marginal(y, size, *self.to_parameters(location, dispersion))
 
+    def log_listed(self, size: Floats, a: Floats, b: Floats) -> Floats:
+        """Log probability that the table of items has an item of this size."""
+        return np.zeros(np.broadcast(size, a, b).shape)
+
+    @property
+    def complete(self) -> "Family":
+        """The family of all items, where this one's are those of 1 or more."""
+        return _family_named(self.name)
+
     @abstractmethod
     def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         """P(Y < y)."""

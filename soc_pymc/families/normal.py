@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -22,6 +22,7 @@ from ..prior_table import NormalFormulas
 from .family import Family, Generators
 from .information import typical_precision
 from .mixtures import WIDTH, ComponentGrid, Frame, Relative
+from .noise import NodeLine, moderated_cells, node_line
 from .outcome import SCORES, Outcome, Table, Validity, Words, uniform_range
 from .priors import Normal, NormalMixture
 from .rows import Pair, Ragged, RowSums, Tensor, Weak, by_row, weak_dispersion
@@ -89,9 +90,6 @@ class NormalOutcome(Outcome):
         "tenth of the item intervals are off by a factor of {width:.2f} or more. Use "
         "soc.BinomialItems or soc.PoissonItems, or values on a scale on which the noise does not "
         "depend on theta, such as arcsin(sqrt(share)) with noise sd 0.5 / sqrt(trials).",
-        leak="values vary far less around their scores than their noise sds allow (z = {z:.1f}): "
-        "the scores probably saw the very values they are to be calibrated with (or the noise sds "
-        "are too large).",
     )
     validity = Validity(
         Bounds("values must be finite numbers", LARGEST_VALUE, negligible=LEAST_SD),
@@ -222,21 +220,15 @@ def _variance_as(y: Floats, estimate: Floats) -> Floats:
 # --- rows ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class NormalRows(RowSums):
-    """Cells over the noise of all rows, rows one after the other."""
+class _ValueRows(RowSums):
+    """What rows of values have in common."""
 
-    # mean noise variance of each cell; and (cells, 3, 4) sums over the items of (w - noise)^k times
-    # 1, r and r^2, with r the value minus the row's centre, for k = 0 to 3
-    by_noise: Ragged
-    centre: Floats  # (rows,): value subtracted for accuracy
-    total: Floats  # (rows,): mean value of the row's items
-    # (rows,): variance of the items' means around that of the row's position
-    spread: Floats
+    if TYPE_CHECKING:
+        by_noise: Ragged
+        centre: Floats
 
     most = (np.inf, 600.0)
     farthest = (np.inf, 3.0)
-    reach = float(np.inf)  # in the mean the log marginal is a parabola
     most_spread = float(np.inf)
 
     @staticmethod
@@ -245,60 +237,6 @@ class NormalRows(RowSums):
     ) -> Pair:
         """Curves of theta over a row."""
         return location, xp.log(xp.exp(dispersion) + spread)
-
-    @staticmethod
-    def log_probability(
-        xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Sequence[Tensor]
-    ) -> Tensor:
-        """Log marginal of rows without spread."""
-        noise, moments, centre, _ = cells
-        inverse = 1.0 / (xp.exp(dispersion)[..., None] + noise)
-        gap = (location - centre)[..., None]
-        n, plain, square = (moments[..., k, :] for k in range(3))
-        value = n[..., 0] * xp.log(2.0 * np.pi / inverse)
-        skew = inverse * n[..., 3] / 3.0
-        value = value - inverse * inverse * (0.5 * n[..., 2] - skew)
-        for k in range(4):
-            scatter = square[..., k] - gap * (2.0 * plain[..., k] - gap * n[..., k])
-            value = value + (-1.0) ** k * inverse ** (k + 1) * scatter
-        return -0.5 * value.sum(axis=-1)
-
-    @staticmethod
-    def draw_totals(
-        rng: Generator, location: Floats, dispersion: Floats, cells: Sequence[Floats]
-    ) -> Floats:
-        """Random mean values of rows."""
-        noise, moments, *_ = cells
-        n = moments[..., 0, 0]
-        variance = (n * (np.exp(dispersion)[..., None] + noise)).sum(axis=-1)
-        sd = np.sqrt(variance) / n.sum(axis=-1)
-        return location + sd * rng.standard_normal(sd.shape)
-
-    @classmethod
-    def of(cls, rows: int, cells: Mapping[str, Columns]) -> "NormalRows":
-        """Build from tables of cells with a column ``row``: joint cells, or those of the noise."""
-        table = cells["joint"] if "joint" in cells else cells["noise"]
-        start, (sums,) = by_row(rows, table["row"], _noise_sums(table))
-        noise = sums[:, 0, 1] / sums[:, 0, 0]
-        # sums of powers of w - noise from those of powers of w
-        moments = np.zeros_like(sums)
-        for k in range(4):
-            for j in range(k + 1):
-                power = math.comb(k, j) * (-noise[:, None]) ** (k - j)
-                moments[:, :, k] += power * sums[:, :, j]
-        # with equal noise the moments are only rounding
-        equal = moments[:, 0, 2] <= 1e-13 * noise**2 * sums[:, 0, 0]
-        moments[equal, :, 1:] = 0.0
-        n, total = (np.add.reduceat(sums[:, k, 0], start[:-1]) for k in (0, 1))
-        by_noise = Ragged(start, (noise, moments))
-        # where imprecise values cost no digits of precise ones
-        precise, values = (
-            np.add.reduceat(sums[:, k, 0] / noise, start[:-1]) for k in (0, 1)
-        )
-        centre = (values / precise)[by_noise.row][:, None]
-        moments[:, 2] += centre * (centre * moments[:, 0] - 2.0 * moments[:, 1])
-        moments[:, 1] -= centre * moments[:, 0]
-        return cls(by_noise, values / precise, total / n, np.zeros(rows))
 
     def weak(
         self, sums: Mapping[str, float], scale: str, centre: float
@@ -353,6 +291,162 @@ class NormalRows(RowSums):
         squares = weight @ (square + gap * (2.0 * plain + gap * n))
         expected = weight @ (n * noise)
         return level, float(np.log(np.maximum(squares - expected, 0.1 * expected)))
+
+
+@dataclass(frozen=True, eq=False)
+class NormalRows(_ValueRows):
+    """Cells over the noise of all rows, rows one after the other."""
+
+    # mean noise variance of each cell; and (cells, 3, 4) sums over the items of (w - noise)^k times
+    # 1, r and r^2, with r the value minus the row's centre, for k = 0 to 3
+    by_noise: Ragged
+    centre: Floats  # (rows,): value subtracted for accuracy
+    total: Floats  # (rows,): mean value of the row's items
+    # (rows,): variance of the items' means around that of the row's position
+    spread: Floats
+
+    reach = float(np.inf)  # in the mean the log marginal is a parabola
+
+    @staticmethod
+    def log_probability(
+        xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Sequence[Tensor]
+    ) -> Tensor:
+        """Log marginal of rows without spread."""
+        noise, moments, centre, _ = cells
+        inverse = 1.0 / (xp.exp(dispersion)[..., None] + noise)
+        gap = (location - centre)[..., None]
+        n, plain, square = (moments[..., k, :] for k in range(3))
+        value = n[..., 0] * xp.log(2.0 * np.pi / inverse)
+        skew = inverse * n[..., 3] / 3.0
+        value = value - inverse * inverse * (0.5 * n[..., 2] - skew)
+        for k in range(4):
+            scatter = square[..., k] - gap * (2.0 * plain[..., k] - gap * n[..., k])
+            value = value + (-1.0) ** k * inverse ** (k + 1) * scatter
+        return -0.5 * value.sum(axis=-1)
+
+    @staticmethod
+    def draw_totals(
+        rng: Generator, location: Floats, dispersion: Floats, cells: Sequence[Floats]
+    ) -> Floats:
+        """Random mean values of rows."""
+        noise, moments, *_ = cells
+        n = moments[..., 0, 0]
+        variance = (n * (np.exp(dispersion)[..., None] + noise)).sum(axis=-1)
+        sd = np.sqrt(variance) / n.sum(axis=-1)
+        return location + sd * rng.standard_normal(sd.shape)
+
+    @classmethod
+    def of(cls, rows: int, cells: Mapping[str, Columns]) -> RowSums:
+        """Build from tables of cells with a column ``row``: joint cells, or those of the noise."""
+        table = cells["joint"] if "joint" in cells else cells["noise"]
+        if "sum_moderated" in table:
+            return StudentRows.of(rows, cells)
+        return cls.of_noise(rows, table)
+
+    @classmethod
+    def made_of(cls, parts: Mapping[str, Any]) -> RowSums:
+        kind = StudentRows if "by_value" in parts else cls
+        return kind(**parts)
+
+    @classmethod
+    def of_noise(cls, rows: int, table: Columns) -> "NormalRows":
+        """Build from one table of cells of noise."""
+        start, (sums,) = by_row(rows, table["row"], _noise_sums(table))
+        noise = sums[:, 0, 1] / sums[:, 0, 0]
+        # sums of powers of w - noise from those of powers of w
+        moments = np.zeros_like(sums)
+        for k in range(4):
+            for j in range(k + 1):
+                power = math.comb(k, j) * (-noise[:, None]) ** (k - j)
+                moments[:, :, k] += power * sums[:, :, j]
+        # with equal noise the moments are only rounding
+        equal = moments[:, 0, 2] <= 1e-13 * noise**2 * sums[:, 0, 0]
+        moments[equal, :, 1:] = 0.0
+        n, total = (np.add.reduceat(sums[:, k, 0], start[:-1]) for k in (0, 1))
+        by_noise = Ragged(start, (noise, moments))
+        # where imprecise values cost no digits of precise ones
+        precise, values = (
+            np.add.reduceat(sums[:, k, 0] / noise, start[:-1]) for k in (0, 1)
+        )
+        centre = (values / precise)[by_noise.row][:, None]
+        moments[:, 2] += centre * (centre * moments[:, 0] - 2.0 * moments[:, 1])
+        moments[:, 1] -= centre * moments[:, 0]
+        return cls(by_noise, values / precise, total / n, np.zeros(rows))
+
+
+@dataclass(frozen=True, eq=False)
+class StudentRows(_ValueRows):
+    """Values with estimated noise sds, in cells of value and noise, rows one after the other."""
+
+    # as in `NormalRows`, at moderated noise variances
+    by_noise: Ragged
+    # values less the row's centre, items, moderated noise variances, and columns of `NodeLine`
+    by_value: Ragged
+    place: Floats  # (rows, nodes): of the true noise
+    centre: Floats
+    total: Floats
+    spread: Floats
+
+    @staticmethod
+    def log_probability(
+        xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Sequence[Tensor]
+    ) -> Tensor:
+        """Log marginal of rows without spread: Normals, averaged over the true noise."""
+        _, _, value, n, moderated, *line, place, centre, _ = cells
+        ratio, log_weight = _nodes(line, place, xp)
+        total = xp.exp(dispersion)[..., None, None] + moderated[:, :, None] * ratio
+        gap = (value - (location - centre)[..., None])[..., None]
+        log = log_weight - 0.5 * (gap * gap / total + xp.log(total))
+        top = log.max(axis=-1)
+        log_density = top + xp.log(xp.exp(log - top[..., None]).sum(axis=-1))
+        return (n * (log_density - 0.5 * _LOG_2PI)).sum(axis=-1)
+
+    @staticmethod
+    def draw_totals(
+        rng: Generator, location: Floats, dispersion: Floats, cells: Sequence[Floats]
+    ) -> Floats:
+        """Random mean values of rows."""
+        _, _, _, n, moderated, df, *_ = cells
+        df = np.where(n > 0, df, 1.0)
+        drawn = df / rng.chisquare(df, (*location.shape, df.shape[-1]))
+        noise = np.exp(dispersion)[..., None] + moderated * drawn
+        sd = np.sqrt((n * noise).sum(axis=-1)) / n.sum(axis=-1)
+        return location + sd * rng.standard_normal(sd.shape)
+
+    @classmethod
+    def of(cls, rows: int, cells: Mapping[str, Columns]) -> "StudentRows":
+        """Build from joint cells with a column ``row``."""
+        table = cells["joint"]
+        n = table["n"].astype(float)
+        moderated = table["sum_moderated"] / n
+        plain = NormalRows.of_noise(rows, moderated_cells(table))
+        mean = table["sum_y"] / n
+        square = table["sum_y2"] / n
+        variance = square - mean**2
+        # below the rounding of the sums all values of a cell are the same
+        sd = np.sqrt(np.where((n > 1) & (variance > 1e-12 * square), variance, 0.0))
+        value = np.stack([mean - sd, mean + sd]) - plain.centre[table["row"]]
+        split = np.stack([np.ones(len(n), dtype=bool), sd > 0])
+        items = np.stack([n, n]) / split.sum(axis=0)
+        line, place = node_line(table["sum_total_df"] / n)
+        row, *columns = (
+            np.broadcast_to(column, split.shape)[split]
+            for column in (table["row"], value, items, moderated, *line)
+        )
+        return cls(
+            by_noise=plain.by_noise,
+            by_value=by_row(rows, row, *columns),
+            place=np.tile(place, (rows, 1)),
+            centre=plain.centre,
+            total=plain.total,
+            spread=plain.spread,
+        )
+
+
+def _nodes(line: Sequence[Tensor], place: Tensor, xp: ModuleType) -> Pair:
+    """Ratios and log weights of the true noise of cells (k, cells) at places (k, nodes)."""
+    columns = (column[:, :, None] for column in line)
+    return NodeLine(*columns).nodes(place[:, None], xp)
 
 
 def _noise_sums(table: Columns) -> Floats:

@@ -130,8 +130,6 @@ class Words:
     worth: str
     events: str  # name of unnamed outcomes in units and totals
     noise: str  # noise of outcomes about theta
-    # meaning of too little variation of outcomes around scores, {z}
-    leak: str
     # what doubts about the noise mean; intervals are off by {width}
     doubt: str = ""
     unfit: str = "an event"  # what a bin without an estimate lacks
@@ -172,6 +170,12 @@ class Outcome(ABC):
     no_information: float = 0.0  # size of an uninformative outcome
     # scores that are atoms however few items have them
     ends: tuple[float, ...] = ()
+    truncated: bool = False  # items with an outcome of 0 are absent
+
+    @property
+    def complete(self) -> "Outcome":
+        """The outcome with items of 0."""
+        return self
 
     # --- columns
 
@@ -285,6 +289,10 @@ class Outcome(ABC):
         """Describe the evidence in tables of sums against this kind's noise; empty if none."""
         return ""
 
+    def absent(self, table: Callable[[str], Columns]) -> float:
+        """Lower bound of the items of 0 that lack in tables of sums; 0 if some are there."""
+        return 0.0
+
     def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
         """Return True if outcomes (`tight` or not) and sizes speak against this noise."""
         return False
@@ -344,6 +352,10 @@ class Outcome(ABC):
         outside = (high < self.theta.low) | (low > self.theta.high)
         return bool(n[outside].sum() > _MOST_OUTSIDE * n.sum())
 
+    def ends_of(self, low: Floats, high: Floats, n: Floats) -> tuple[float, ...]:
+        """Scores that are atoms however few items have them, unless scores are not of theta."""
+        return () if self.are_foreign(low, high, n) else self.ends
+
     def wrong_scores(self, score: Floats, y: Floats) -> Bools:
         """Mask of scores that cannot be estimates of theta, given the outcomes."""
         low = self.theta.low
@@ -355,6 +367,12 @@ class Outcome(ABC):
     @abstractmethod
     def noise(self, mean: Floats, variance: Floats | float = 0.0) -> Floats:
         """Expected variance of an outcome of size 1 about theta, from the moments of theta."""
+
+    def of_listed(
+        self, size: Floats, mean: Floats, variance: Floats, total: Floats
+    ) -> Pair:
+        """Mean and variance `total` of estimates of items in the table, from those of all items."""
+        return mean, total
 
     @property
     def summaries(self) -> Mapping[str, Callable[..., Floats]]:
@@ -397,6 +415,19 @@ class Outcome(ABC):
     def weighted(self, y: Floats, size: Floats) -> Pair:
         """Weights, and outcomes times their weights: the ratio estimates theta."""
         return size, y
+
+
+def absent_zeros(cells: Columns, ones: float = 0.0, share: float = 0.5) -> float:
+    """Lower bound of the items of 0 behind cells of outcomes without any, by Chao (1987).
+
+    Under any law of theta, E(n_0) E(n_2) is at least `share` E(n_1)^2, where `ones` of the n_1 do
+    not count.
+    """
+    n = cells["n"]
+    value = cells["sum_y"] / n
+    none, single, double = (float(n[value == y].sum()) for y in (0, 1, 2))
+    single = max(single - ones, 0.0)
+    return 0.0 if none else share * single * max(single - 1.0, 0.0) / (double + 1.0)
 
 
 def uniform_range(cells: Columns) -> Pair:

@@ -20,7 +20,15 @@ from .._lib.errors import ItemsError
 from ..prior_table import GammaFormulas
 from .family import Family, Generators
 from .mixtures import LOWEST, ComponentGrid, Frame, Relative, between, reciprocal
-from .outcome import SCORES, Outcome, Table, Validity, Words, residual_squares
+from .outcome import (
+    SCORES,
+    Outcome,
+    Table,
+    Validity,
+    Words,
+    absent_zeros,
+    residual_squares,
+)
 from .priors import Gamma, GammaMixture
 from .rows import (
     Pair,
@@ -118,12 +126,15 @@ class PoissonOutcome(Outcome):
         doubt="These counts look like successes in trials, whose noise is smaller than Poisson "
         "noise: item intervals should be {width:.2f} times as wide. Use soc.BinomialItems("
         "..., successes=, trials=), or ignore this if counts can exceed their exposures.",
-        leak="counts vary far less around their scores than Poisson noise allows (z = {z:.1f}): "
-        "the scores probably saw the very counts they are to be calibrated with (or the counts "
-        "are not counts of independent events).",
     )
     validity = Validity(
-        Bounds("counts must be whole numbers >= 0", LARGEST_COUNT, 0.0, whole=True),
+        Bounds(
+            "counts must be whole numbers >= 0",
+            LARGEST_COUNT,
+            0.0,
+            whole=True,
+            fractions="rates and percentages are not, so give the numbers of events and exposures",
+        ),
         Bounds("exposures must be finite numbers >= 0", least=0.0),
         lambda y, size: (y > 0) & (size == 0),
         "positive where column {size!r} is 0",
@@ -155,6 +166,9 @@ class PoissonOutcome(Outcome):
         variance = 2.0 * y1 * (y1 - 1.0) * (1 - 1 / n) * x2 / x1**2
         excess = (squares - noise) / expected
         return known, excess, variance / expected**2, noise / expected
+
+    def absent(self, table: Callable[[str], Columns]) -> float:
+        return absent_zeros(table("count"))
 
     def doubt(self, table: Callable[[str], Columns]) -> str:
         part = table("part")

@@ -125,6 +125,8 @@ class RowSums(ABC):
     most: ClassVar[tuple[float, float]] = (300.0, 60.0)
     # longest step of both curves in Fisher scoring
     farthest: ClassVar[tuple[float, float]] = (3.0, 3.0)
+    # both curves have information in common
+    coupled: ClassVar[bool] = False
     # longest Newton step of the location in a row
     reach: ClassVar[float] = 1.0
 
@@ -159,9 +161,20 @@ class RowSums(ABC):
     def of(cls, rows: int, cells: Mapping[str, Columns]) -> "RowSums":
         """Build from tables of cells with a column ``row``: joint cells, or all margins."""
 
+    @classmethod
+    def made_of(cls, parts: Mapping[str, Any]) -> "RowSums":
+        """Build from the fields of rows, by name."""
+        return cls(**parts)
+
     @abstractmethod
     def information(self, location: Floats, dispersion: Floats) -> Pair:
         """Fisher information of the location, and a lower bound of the dispersion's, by row."""
+
+    def joint_information(
+        self, location: Floats, dispersion: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        """`information`, and that between both curves, by row."""
+        return *self.information(location, dispersion), np.zeros_like(location)
 
     @abstractmethod
     def level(self) -> tuple[float, float]:

@@ -158,6 +158,7 @@ class Bounds:
     labels: bool = False  # true and false are valid too, as 1 and 0
     # smaller numbers count as 0 in powers and products
     negligible: float = 0.0
+    fractions: str = ""  # what to do where most numbers are not whole
 
     @property
     def beyond(self) -> str:

@@ -17,6 +17,7 @@ from ..data.items import grouping_dims
 from ..data.roles import CROSS, MARK, Roles
 from ..families import family_of
 from ..families.family import Family
+from ..families.noise import NoiseLaw, noise_nodes
 from ..families.outcome import Outcome
 from ..families.priors import Prior
 from ..families.scales import MIDDLE, RANK
@@ -78,7 +79,7 @@ class Curves:
     @cached_property
     def family(self) -> Family:
         """The family of the prior."""
-        return family_of(self.prior)
+        return family_of(self.prior, self.attrs)
 
     @cached_property
     def roles(self) -> Roles:
@@ -89,6 +90,17 @@ class Curves:
     def outcome(self) -> Outcome:
         """The kind of the items' outcomes."""
         return self.family.outcome
+
+    @cached_property
+    def noise_law(self) -> NoiseLaw | None:
+        """Law of the true noise variances, if noise sds are estimates."""
+        return NoiseLaw.of_attrs(self.attrs)
+
+    @property
+    def noise_df(self) -> float | str | None:
+        """Degrees of freedom of noise sds that are estimates, or their column; None if known."""
+        law = self.noise_law
+        return self.roles.get("noise_df", law.df if law else None)
 
     @property
     def mean_only(self) -> bool:
@@ -136,7 +148,9 @@ class Curves:
     @property
     def items_at_once(self) -> int:
         """Number of items whose draws fit in memory at once."""
-        return max(1, _MOST_CURVE_NUMBERS // self.number)
+        law = self.noise_law
+        nodes = len(noise_nodes(np.array([law.prior_df + law.df]))[0]) if law else 1
+        return max(1, _MOST_CURVE_NUMBERS // (self.number * nodes))
 
     def draws(self, name: str) -> Floats:
         """Return a variable of the posterior, (draws, ...)."""

@@ -15,7 +15,8 @@ from xarray.core import indexing
 
 from .._lib.arrays import Floats, Ints
 from .._lib.threads import ordered_map
-from ..families import FAMILIES
+from ..families import family_of
+from ..families.family import Family
 from ..families.priors import Prior
 from ..families.rows import Ragged, RowSums
 
@@ -104,19 +105,19 @@ class RowValues:
 
     @staticmethod
     def of_parts(
-        names: Sequence[Sequence[str]], parts: _Parts, prior: Prior
+        names: Sequence[Sequence[str]], parts: _Parts, family: Family
     ) -> "RowValues":
-        """The rows of a fit with this prior."""
-        family = FAMILIES[prior.family]
+        """The rows of a fit with priors of a family."""
+        gridded = "cells" in parts
         matrices = []
         for k in range(len(names)):
             *columns, shape = parts.pop(f"matrix_{k}")
             matrix = sparse.csr_array(tuple(columns), shape=tuple(shape))
             # products with a damaged matrix would read foreign memory
             matrix.check_format()
-            matrices.append(matrix.toarray() if prior.gridded else matrix)
+            matrices.append(matrix.toarray() if gridded else matrix)
         data: Any
-        if prior.gridded:
+        if gridded:
             from .._model.mixture_cells import MixtureCells
 
             data = MixtureCells.made_of(family, *parts["cells"])
@@ -125,7 +126,7 @@ class RowValues:
                 name: Ragged(part[0], tuple(part[1:])) if len(part) > 1 else part[0]
                 for name, part in parts.items()
             }
-            data = family.rows(**values)
+            data = family.rows.made_of(values)
         return RowValues(
             tuple(map(tuple, names)), tuple(matrices), data, family.outcome.dtype
         )
@@ -162,6 +163,10 @@ class Later(BackendArray):
     @cached_property
     def _values(self) -> NDArray[Any]:
         return np.asarray(self._make(), dtype=self.dtype).reshape(self.shape)
+
+    def __deepcopy__(self, memo: Any) -> "Later":
+        # a lock of the property cannot be copied, and values do not change
+        return self
 
     def __getitem__(self, key: Any) -> Any:
         support = indexing.IndexingSupport.OUTER_1VECTOR
@@ -258,7 +263,7 @@ def without_recipes(tree: xr.DataTree, prior: Prior) -> xr.DataTree:
     contents = json.loads(tree[_STORE].attrs["contents"])
     names = contents.pop("names")
     recipes = {group: parts.pop(group) for group in contents}
-    rows = RowValues.of_parts(names, parts, prior)
+    rows = RowValues.of_parts(names, parts, family_of(prior, tree.attrs))
     for group, (name, dim, changed) in contents.items():
         data = tree[group].to_dataset()
         argument, *arrays = recipes[group]

@@ -135,7 +135,15 @@ def given_statistics(chosen: Chosen) -> Any:
         return None
     if len(chosen.items) > 1:
         raise StatisticsError("give one file of statistics, or files of items")
-    of_items = (*_OUTCOME_ROLES, "score", "no_score", "group", *_OTHERS, "by")
+    of_items = (
+        *_OUTCOME_ROLES,
+        "score",
+        "no_score",
+        "group",
+        *_OTHERS,
+        "by",
+        "truncated",
+    )
     if given := [name for name in of_items if getattr(chosen, name)]:
         raise StatisticsError(
             f"{_flags(given)}: statistics have no columns, leave these out or give the items"
@@ -171,7 +179,24 @@ def items_of(chosen: Chosen, fitted: Fit | None = None) -> Items:
     names |= groups_of(chosen) or groups
     names |= {role: getattr(chosen, role) for role in _OTHERS if getattr(chosen, role)}
     source = chosen.items[0] if len(chosen.items) == 1 else chosen.items
-    return ITEMS[kind.kind](source, **names.arguments)
+    noise_df = chosen.noise_df or (fitted and fitted.curves.noise_df)
+    if noise_df and kind.whole:
+        raise StatisticsError(f"--noise-df is not for {kind.words.items}: leave it out")
+    if chosen.truncated and not kind.whole:
+        raise StatisticsError(
+            f"--truncated is not for {kind.words.items}: leave it out"
+        )
+    given: dict[str, Any] = {"noise_df": noise_df, "truncated": chosen.truncated}
+    options = {name: value for name, value in given.items() if value}
+    return ITEMS[kind.kind](source, **names.arguments, **options)
+
+
+def number_or_name(word: str) -> float | str:
+    """A number, or else the name of a column."""
+    try:
+        return float(word)
+    except ValueError:
+        return word
 
 
 def groups_of(chosen: Chosen) -> dict[str, str]:

@@ -12,8 +12,8 @@ import numpy as np
 from .._lib.arrays import Floats
 from .density import Evaluate
 
-# the Gaussian is too narrow where the posterior is skewed, so draws begin with wider ones
-_WIDER = 1.05
+WIDER = 1.05
+"""Factor on the widths of a Gaussian that is too narrow where the posterior is skewed."""
 # length of a step in sd, and what is kept of the momentum after it
 _LEAPFROG_STEP = 0.45
 _KEPT = 0.75
@@ -46,9 +46,11 @@ def annealed(
     number: int,
     densities: int,
     rng: np.random.Generator,
+    *,
+    widening: float = WIDER,
 ) -> tuple[Floats, Floats]:
     """Noise of draws (number, dim), location + factor @ noise, and their log weights."""
-    wider = _WIDER * factor
+    wider = widening * factor
 
     def target(noise: Floats) -> tuple[Floats, Floats]:
         logp, gradient = evaluate(location + noise @ wider.T)
@@ -63,7 +65,7 @@ def annealed(
             state = _leapfrog(target, k / densities, state, rng)
             fresh = rng.normal(size=noise.shape)
             state.momentum = _KEPT * state.momentum + np.sqrt(1.0 - _KEPT**2) * fresh
-    return _WIDER * state.noise, log_weight
+    return widening * state.noise, log_weight
 
 
 def _leapfrog(

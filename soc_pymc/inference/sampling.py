@@ -1,17 +1,30 @@
 """Sampling from the posterior by the No-U-Turn sampler."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from tempfile import TemporaryDirectory
 from typing import ClassVar
 
 import numpy as np
 
-from .._lib.arguments import DRAWS, PROBABILITY, Whole, convert_fields
+from .._lib.arguments import DRAWS, PROBABILITY, OneOf, Whole, convert_fields
+from .._lib.errors import FitError
 from .._lib.progress import is_shown
 from .._lib.threads import raising_interrupt
 from .._model.problem import Problem
 from ..fits.fit import Status
 from .methods import STORED_SEED, Groups, PosteriorMethod
+
+SAMPLERS = ("pymc", "nutpie", "numpyro", "blackjax")
+# statistics of samplers that PyMC has under other names
+_STATISTICS = {
+    "depth": "tree_depth",
+    "logp": "lp",
+    "mean_tree_accept": "acceptance_rate",
+    "maxdepth_reached": "reached_max_treedepth",
+}
 
 
 @dataclass(frozen=True)
@@ -30,11 +43,14 @@ class NUTS(PosteriorMethod):
         Seed of the sampler.
     target_accept : float
         Acceptance probability that tuning aims at: raise it where transitions diverge.
+    sampler : str
+        Whose code runs: ``"pymc"``, or ``"nutpie"``, ``"numpyro"`` or ``"blackjax"`` where these
+        packages are installed. It decides the draws of a seed; statistics have PyMC's names.
 
     Raises
     ------
     FitError
-        If a number is out of range.
+        If a number is out of range, or the sampler is not installed or does not run here.
 
     References
     ----------
@@ -53,13 +69,19 @@ class NUTS(PosteriorMethod):
     chains: int = 4
     seed: int = 0
     target_accept: float = 0.8
+    sampler: str = SAMPLERS[0]
 
     def __post_init__(self) -> None:
         sizes = {"draws": DRAWS, "tune": DRAWS, "chains": Whole(1, 1000)}
-        convert_fields(self, seed=STORED_SEED, target_accept=PROBABILITY, **sizes)
+        rules = {"target_accept": PROBABILITY, "sampler": OneOf(*SAMPLERS)}
+        convert_fields(self, seed=STORED_SEED, **sizes, **rules)
 
     def draw(self, built: Problem, progress: bool | None) -> tuple[Groups, Status]:
         """Return the chains of the sampler."""
+        if not find_spec(self.sampler):
+            raise FitError(
+                f"{self.sampler} is not installed: install it, or leave out sampler="
+            )
         import pymc as pm  # which takes a second to load
         import pytensor
 
@@ -73,6 +95,7 @@ class NUTS(PosteriorMethod):
             # PyTensor never removes the source of what it compiles
             TemporaryDirectory() as sources,
             pytensor.config.change_flags(generated_src_dir=sources),
+            self._failing_clearly(),
         ):
             tree = pm.sample(
                 draws=self.draws,
@@ -80,6 +103,8 @@ class NUTS(PosteriorMethod):
                 chains=self.chains,
                 random_seed=self.seed,
                 target_accept=self.target_accept,
+                # without a name PyMC takes nutpie where it is installed
+                nuts_sampler=self.sampler,
                 var_names=[v.name for v in kept_variables(model)],
                 progressbar=is_shown(progress),
                 quiet=not is_shown(progress),
@@ -87,7 +112,21 @@ class NUTS(PosteriorMethod):
             )
         names = "posterior", "sample_stats"
         groups = {name: tree[name].to_dataset() for name in names}
+        found = groups["sample_stats"]
+        known = {name: new for name, new in _STATISTICS.items() if name in found}
+        groups["sample_stats"] = found.rename(known)
         return groups, status_of_chains(groups)
+
+    @contextmanager
+    def _failing_clearly(self) -> Iterator[None]:
+        try:
+            yield
+        except (TypeError, AttributeError, ImportError) as error:
+            if self.sampler == SAMPLERS[0]:
+                raise
+            # packages that PyMC drives change faster than PyMC
+            problem = f"{self.sampler} does not run with this PyMC ({error})"
+            raise FitError(f"{problem}: leave out sampler=") from error
 
 
 def status_of_chains(groups: Groups) -> Status:

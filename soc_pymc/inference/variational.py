@@ -5,7 +5,7 @@ bound is averaged over fixed draws (Giordano, Ingram and Broderick 2024), so tha
 maximum. Importance weights show how good the result is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -29,7 +29,7 @@ from .._lib.laws import smoothed
 from .._lib.progress import Phase, phase
 from .._model.problem import Problem
 from ..fits.fit import PARETO_K, Status
-from .annealing import annealed
+from .annealing import WIDER, annealed
 from .density import (
     Densities,
     Evaluate,
@@ -54,7 +54,7 @@ _FLAT_STEPS = 3
 # from one posterior to another: most steps to the first, crosses of steps to others, and densities
 _NEARBY_STEPS = 20
 _NEARBY_CROSSES = (1, 1, 1)
-_NEARBY_ANNEALED = (5,)
+_NEARBY_ANNEALED = ((5, WIDER),)
 _MANY_BINS = 20_000
 _BATCH = 256
 # Weights are ignored only if no direction's sd is wrong by more than a seventh. An sd that is wrong
@@ -64,7 +64,9 @@ _CLEAR_ESS = 0.95
 # draws for the estimate of Pareto k, and at most where it is unclear
 _FEWEST_DRAWS = 1000
 _MOST_DRAWS = 4000
-_ANNEALED = (20, 24)  # densities of annealing, and of another try
+# densities of annealing and factor on the Gaussian's widths, and those of another try, where it is
+# far too narrow in a tail: a location and a dispersion that the data hardly tell apart bend it
+_ANNEALED = ((20, WIDER), (40, 1.3))
 _ENOUGH = 0.1  # effective sample that ends annealing
 # largest change of a width between both
 _NARROWEST_STEP = 0.7
@@ -330,18 +332,21 @@ def _repaired(
     size: int,
     rng: np.random.Generator,
     most_k: float = PARETO_K,
-    numbers: tuple[int, ...] = _ANNEALED,
+    tries: Sequence[tuple[int, float]] = _ANNEALED,
 ) -> tuple[_Draws, str]:
     """Draws, annealed where the Gaussian is poor, with words for the status."""
     chosen = latest = draws
     words = ""
     location = draws.location
     factor = draws.factor
-    for enough, number in zip((densities.fewest, _ENOUGH), numbers, strict=False):
+    for enough, options in zip((densities.fewest, _ENOUGH), tries, strict=False):
         k, ess = latest.quality
         if k <= most_k and ess >= enough:
             break
-        moves = annealed(densities.bound, location, factor, size, number, rng)
+        number, widening = options
+        moves = annealed(
+            densities.bound, location, factor, size, number, rng, widening=widening
+        )
         latest = _Draws(location, factor, *moves)
         gap = densities.gap(latest.points())
         latest = replace(latest, log_weight=latest.log_weight + gap)

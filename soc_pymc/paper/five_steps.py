@@ -140,6 +140,10 @@ class FiveSteps(Method):
             raise FitError(
                 "soc.FiveSteps() fits each bin by itself: leave model= out, or use soc.VI()"
             )
+        if stats.noise_df:
+            raise FitError(
+                "soc.FiveSteps() takes noise sds as known: leave noise_df= out, or use soc.VI()"
+            )
         with phase("fit: five steps", enabled=progress):
             _check_arguments(stats, prior, self)
             return _fit_bins(stats, prior, self.moments)
@@ -296,6 +300,8 @@ def _check_arguments(stats: Statistics, prior: Prior, method: FiveSteps) -> None
         groups=prior.groups,
     )
     refusals = {
+        "five steps match moments of all outcomes, and truncated=True says that those of 0 are "
+        "absent: use soc.VI()": stats.truncated,
         f"five steps read only scale= and monotone= of a prior, and cannot use soc.{short(prior)}: "
         "leave the rest out, or use soc.VI()": prior != usable,
         f"FiveSteps fits one curve for all items, and the statistics have {len(stats.groups):,} "

@@ -4,11 +4,13 @@ They come from the prior table where that is close, and else from all draws.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import special
 from scipy.interpolate import RegularGridInterpolator
 
 from .. import prior_table
@@ -22,7 +24,7 @@ from .item_columns import (
     prior_columns,
     select,
 )
-from .predictive import Posterior, posterior_under, widened
+from .predictive import EstimatedNoise, Posterior, posterior_under, widened
 from .prior_build import table_of, why_no_table
 
 # points along each axis of a mesh of 1, 2 or 3 (score, size, outcome), and least number of items
@@ -78,9 +80,9 @@ def _by_draws(
 def _by_table(posterior: Posterior, probs: Sequence[float], columns: Columns) -> Floats:
     """Rows by the table, and of flagged items over all draws; many alike share a mesh."""
     curves = posterior.curves
-    rows, flagged = prior_table.posterior_summaries(
-        table_of(curves), table_items(curves, columns), probs
-    )
+    nodes = _nodes(posterior, columns)
+    number = len(columns["score"])
+    rows, flagged = prior_table.summaries_of(table_of(curves), nodes, number, probs)
     by_draws = np.flatnonzero(flagged)
     if not len(by_draws):
         return np.asarray(rows)
@@ -113,7 +115,8 @@ def _on_meshes(
     keys = pd.DataFrame({"atom": curves.atom(columns["score"][items])}, items)
     keys["group"] = columns["group"][items] if curves.groups else ""
     keys["outcome"] = own_outcomes(curves.outcome, columns)[0][items]
-    roles = [["atom", "group", "outcome"], ["atom", "group"]]
+    keys["df"] = columns["noise_df"][items] if "noise_df" in columns else 0.0
+    roles = [["atom", "group", "df", "outcome"], ["atom", "group", "df"]]
     # hardly two values are equal
     for by in roles if curves.outcome.positive else roles[1:]:
         done: list[Ints] = []
@@ -216,13 +219,31 @@ def cdf_interval(posterior: Posterior, columns: Columns) -> _Pair:
 def further_cdf_interval(
     posterior: Posterior, columns: Columns, outcome: Floats, size: Floats
 ) -> _Pair:
-    """`cdf_interval` of further outcomes with sizes, each (n,), given those in `columns`."""
+    """`cdf_interval` of further outcomes with sizes, each (n,), given those in `columns`.
+
+    Without these they are the items' own, who are in the table.
+    """
     family = posterior.family
+    is_further = posterior.outcome.observed in columns
     ends = np.empty((2, len(outcome)))
     for items, theta in _thetas(posterior, columns):
         members = family.to_curves(theta.a, theta.b)
         members = widened(posterior.curves, members, columns, items)
-        below, upto = family.cdf_interval(outcome[items], size[items], *members)
+        sizes = size[items]
+        further = {
+            **select(columns, items),
+            posterior.outcome.observed: outcome[items],
+            posterior.outcome.size: sizes,
+        }
+        if is_further and posterior.outcome.truncated:  # which may be 0
+            complete = family.complete
+            below, upto = complete.cdf_interval(outcome[items], sizes, *members)
+        else:
+            below, upto = posterior.cdf_ends(further, members)
+            if posterior.reweights and theta.weight is not None:
+                listed = posterior.listed_shares(sizes, members)
+                weight, _ = given_listed(theta.weight, (), listed)
+                theta = replace(theta, weight=weight)
         ends[:, items] = theta.average(below), theta.average(upto)
     return proper(*ends)
 
@@ -240,13 +261,66 @@ def _thetas(
     columns = {name: values for name, values in columns.items() if name != "spread"}
     flagged = np.full(len(columns["score"]), closely or not has_table)
     if has_table:
-        items = table_items(curves, columns)
-        for part, theta in prior_table.posterior_nodes(table_of(curves), items):
+        for part, theta in _nodes(posterior, columns):
             flagged[part] = theta.flagged & closely
             yield part, ThetaMixture(theta.a, theta.b, _node_weights(theta))
     for chunk in _chunks(posterior, np.flatnonzero(flagged)):
         mixture = posterior.theta(select(columns, chunk))
         yield chunk, mixture.listed(posterior.family)
+
+
+def _nodes(
+    posterior: Posterior, columns: Columns
+) -> Iterator[tuple[Ints, prior_table.Mixture]]:
+    """Nodes of the table given the outcomes, if any, part by part."""
+    table = table_of(posterior.curves)
+    observed = posterior.outcome.observed in columns
+    if not (isinstance(posterior, EstimatedNoise) and observed):
+        yield from prior_table.posterior_nodes(
+            table, table_items(posterior.curves, columns)
+        )
+        return
+    before = table_items(posterior.curves, prior_columns(posterior.outcome, columns))
+    for part, theta in prior_table.posterior_nodes(table, before):
+        yield part, _given_noise(posterior, select(columns, part), theta)
+
+
+@np.errstate(all="ignore")
+def _given_noise(
+    posterior: EstimatedNoise, items: Columns, before: prior_table.Mixture
+) -> prior_table.Mixture:
+    """Nodes given outcomes and each true noise."""
+    family = posterior.family
+    weight = _node_weights(before)
+    *theta, log_density = posterior.by_noise(
+        items, family.to_curves(before.a, before.b)
+    )
+    log_total = special.logsumexp(log_density, axis=0)
+    share = np.exp(log_density - log_total)
+    if posterior.prior.gridded:
+        reweighted = prior_table.reweighted(
+            before.ways, weight, log_total, prior_table.ARRAYS
+        )
+        weight, moved = reweighted
+        close = moved.sum(axis=0) <= prior_table.MOST_MOVED
+    else:
+        means = family.mean(*theta)
+        of_node = (share * means).sum(axis=0)
+        within = (share * (family.variance(*theta) + (means - of_node) ** 2)).sum(
+            axis=0
+        )
+        mean = (weight * of_node).sum(axis=0)
+        between = (weight * (of_node - mean) ** 2).sum(axis=0)
+        close = between <= prior_table.MOST_APART * (weight * within).sum(axis=0)
+    weight = weight * share
+    zero = None
+    if before.zero is not None:
+        zero = weight[:, -1].sum(axis=0) / weight.sum(axis=(0, 1))
+        weight[:, -1] = 0.0
+    weight, a, b = (x.reshape(-1, x.shape[2]) for x in (weight, *theta))
+    averages, total = prior_table.moments(family, (weight, a, b), prior_table.ARRAYS)
+    flagged = before.flagged | ~close
+    return prior_table.Mixture(weight / total, a, b, averages, zero, flagged)
 
 
 def _node_weights(theta: prior_table.Mixture) -> Floats:
@@ -282,17 +356,21 @@ def _over_members(
     """Summaries (number, n) over the table's nodes; over draws where these are not close."""
     curves = posterior.curves
     family = posterior.family
-    y, size = own_outcomes(posterior.outcome, columns)
-    summaries = np.full((number, len(y)), np.nan)
+    summaries = np.full((number, len(columns["score"])), np.nan)
     if not why_no_table(curves):
         before = table_items(curves, prior_columns(posterior.outcome, columns))
         for part, theta in prior_table.posterior_nodes(table_of(curves), before):
             members = family.to_curves(theta.a, theta.b)
             members = widened(curves, members, columns, part)
-            known = y[part], size[part], *members
-            log_density = family.log_density(*known)
-            interval = partial(family.cdf_interval, *known)
-            values = summarized(log_density, interval, _node_weights(theta), theta.ways)
+            items = select(columns, part)
+            log_density = posterior.log_densities(items, members)
+            interval = partial(posterior.cdf_ends, items, members)
+            weight, ways = _node_weights(theta), theta.ways
+            if posterior.reweights:
+                sizes = items[posterior.outcome.size]
+                listed = posterior.listed_shares(sizes, members)
+                weight, ways = given_listed(weight, ways, listed)
+            values = summarized(log_density, interval, weight, ways)
             summaries[:, part] = np.where(theta.flagged, np.nan, values)
     by_draws = np.flatnonzero(np.isnan(summaries).any(axis=0))
     for chunk in _chunks(drawn, by_draws):
@@ -302,6 +380,16 @@ def _over_members(
         by_draw = partial(drawn.cdf_by_draw, items)
         summaries[:, chunk] = summarized(log_density, by_draw, equal, ())
     return summaries
+
+
+def given_listed(
+    weight: Floats, ways: Sequence[Floats], listed: Floats
+) -> tuple[Floats, Sequence[Floats]]:
+    """Weights of members and ways in which they vary, given that items are in their table."""
+    total = (weight * listed).sum(axis=0)
+    given = weight * listed / total
+    moved = ((way * listed, (way * listed).sum(axis=0)) for way in ways)
+    return given, [(way - given * change) / total for way, change in moved]
 
 
 def _chunks(posterior: Posterior, items: Ints) -> Iterator[Ints]:

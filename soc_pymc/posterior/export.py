@@ -108,7 +108,17 @@ def described(curves: Curves) -> tuple[Meta, Nodes]:
     return curves.once(_described)
 
 
+def refuse_estimated_noise(curves: Curves) -> None:
+    """Refuse a fit whose noise sds are estimates."""
+    if curves.noise_law:
+        raise FitError(
+            "exported tables and SQL take noise sds as known, and those of this fit are estimates "
+            "(noise_df=): use soc.item_posteriors"
+        )
+
+
 def _described(curves: Curves) -> tuple[Meta, Nodes]:
+    refuse_estimated_noise(curves)
     table = table_of(curves)
     parts = [table.nodes(label) for label in curves.groups or [""]]
     columns = {

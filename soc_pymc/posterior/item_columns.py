@@ -16,7 +16,7 @@ from .._lib.progress import is_shown, parts, phase
 from .._lib.threads import ordered_map
 from ..data.engines import check_types, no_rows, scan
 from ..data.items import Items, check_outcomes
-from ..data.roles import MARK, WEIGHTS, Roles, columns_of
+from ..data.roles import MARK, NOISE_DF, WEIGHTS, Roles, columns_of
 from ..data.sources import arrow_table
 from ..data.statistics import Statistics
 from ..families.family import Family
@@ -123,18 +123,28 @@ def posterior_roles(
     roles = items.roles
     items_outcome = items.outcome
     outcome = curves.outcome
-    if items_outcome is not outcome:
+    if items_outcome.kind != outcome.kind:
         kinds = outcome, items_outcome
         fitted, present = (f"{kind.observed}= and {kind.size}=" for kind in kinds)
         remedy = "give items of the kind that made the fit, or fit these"
         raise ItemsError(
             f"the fit's items have {fitted}, these items have {present}: {remedy}"
         )
+    df = roles.get("noise_df", items.options.get("noise_df"))
+    known = curves.noise_df
+    # names of columns may differ
+    named = isinstance(df, str) and isinstance(known, str)
+    if items.has_outcomes and not (named or df == known):
+        words = "a column noise_df=" if isinstance(known, str) else f"noise_df={known}"
+        raise ItemsError(
+            f"the fit's items have {words if known else 'known noise sds'}: give these the same, "
+            "or fit items like these"
+        )
     if items.score is None and curves.roles.has_score:
         raise ItemsError(
             "the fit's items have a score, and these have none: give them score="
         )
-    names = [role for role in outcome.bounds if role in roles]
+    names = [role for role in (*outcome.bounds, "noise_df") if role in roles]
     if curves.groups:
         remedy = "the items name no column of groups: give them group="
         _check_groupings(curves, roles, remedy, ItemsError)
@@ -162,7 +172,7 @@ def _check_groupings(
 
 def arrays_of(table: Any, roles: Roles) -> Columns:
     """Columns of an Arrow table by role: read-only float64, and joined labels, None for null."""
-    columns = columns_of(table, roles)
+    columns = columns_of(table, roles, roles.groups)
     if "group" in columns:
         columns["group"] = columns["group"].to_pandas().to_numpy(dtype=object)
     return columns
@@ -179,9 +189,10 @@ def read_items(
 ) -> tuple[Columns, dict[str, pd.Series]]:
     """Validated columns of all items, and the columns `by`; warns of scores far from the fit's.
 
-    Rows with a weight are repeated.
+    Rows with a weight are repeated, and the column ``row`` has their numbers.
     """
     posterior_roles(curves, items)
+    refuse_other_truncation(curves, items.is_truncated)
     read = replace(items, id=None, fold=None, cluster=None, date=None)
     with phase("checking items", enabled=is_shown(progress)):
         table = arrow_table(
@@ -198,7 +209,7 @@ def read_items(
         return columns, labels
     rows = np.repeat(np.arange(len(weight)), weight.astype(np.int64))
     labels = {x: label.iloc[rows].reset_index(drop=True) for x, label in labels.items()}
-    return select(columns, rows), labels
+    return {**select(columns, rows), "row": rows}, labels
 
 
 def refuse_invalid(columns: Columns, items: Items) -> None:
@@ -213,6 +224,7 @@ def refuse_invalid(columns: Columns, items: Items) -> None:
     if not (
         outcome.validity.are_valid(columns["score"], y, size)
         and WEIGHTS.hold(columns.get("weight", np.ones(1)))
+        and NOISE_DF.hold(columns.get("noise_df", np.ones(1)))
         and not any(
             label is None or (crossings and label.count(MARK) != crossings)
             for label in columns.get("group", ())
@@ -240,13 +252,31 @@ def refuse_taken(names: Sequence[str], columns: Sequence[str]) -> None:
         raise ItemsError(f"the table already has the columns {clash}: {remedy}")
 
 
+def refuse_other_truncation(curves: Curves, truncated: bool) -> None:
+    """Refuse items with those of 0 for a fit to items without them, or the other way round."""
+    if truncated != curves.outcome.truncated:
+        lacking, others = "the fit's", "these"
+        if truncated:
+            lacking, others = others, lacking
+        raise ItemsError(
+            f"{lacking} items have truncated=True, as those of 0 are absent, and {others} have "
+            "not: give both the same"
+        )
+
+
 def check_statistics(curves: Curves, stats: Statistics) -> None:
     """Refuse statistics of other columns than the fit's, or without the groups that it has."""
+    refuse_other_truncation(curves, stats.truncated)
     fit_roles = curves.roles.outcomes
     roles = stats.roles.outcomes
     if fit_roles != roles:
         raise StatisticsError(
             f"the fit has items with the roles {fit_roles}, the statistics have {roles}"
+        )
+    if stats.noise_df != curves.noise_df:
+        raise StatisticsError(
+            "the noise_df= of the statistics is not that of the fit's items: give those of items "
+            "with the same"
         )
     if curves.groups:
         remedy = "the statistics have none: summarize the items with group="

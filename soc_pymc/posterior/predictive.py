@@ -7,11 +7,13 @@ other, and may repeat; None takes each once.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy import special
 
 from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import FitError
@@ -76,12 +78,42 @@ class Posterior(ABC):
     def _by_draw(self, columns: Columns, draws: Ints | None, values: Floats) -> Floats:
         """Averages by draw (m, draws, n) of values of the members, (m, members, n)."""
 
+    @property
+    def reweights(self) -> bool:
+        """True if being in the table changes the weights of members given a draw of the curves."""
+        return self.prior.gridded and self.outcome.truncated
+
+    def listed_shares(self, size: Floats, members: _Pair) -> Floats:
+        """Relative probabilities (members, n) that the table has items of these members."""
+        log_listed = self.family.log_listed(size, *self.family.to_parameters(*members))
+        return np.asarray(np.exp(log_listed - log_listed.max(axis=0)))
+
     def cdf_by_draw(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """Return P(Y < y) and P(Y <= y) under some draws of the curves, (2, draws, n)."""
         members = self._members(columns, draws)
+        ends = self.cdf_ends(columns, members)
+        return self._of_listed(columns, draws, members, ends)
+
+    def cdf_ends(self, columns: Columns, members: _Pair) -> Floats:
+        """Return P(Y < y) and P(Y <= y) under each member, (2, members, n)."""
         outcomes = own_outcomes(self.outcome, columns)
-        ends = np.stack(self.family.cdf_interval(*outcomes, *members))
-        return self._by_draw(columns, draws, ends)
+        return np.stack(self.family.cdf_interval(*outcomes, *members))
+
+    def log_densities(self, columns: Columns, members: _Pair) -> Floats:
+        """Return log densities of the outcomes under each member, (members, n)."""
+        outcomes = own_outcomes(self.outcome, columns)
+        return np.asarray(self.family.log_density(*outcomes, *members))
+
+    def _of_listed(
+        self, columns: Columns, draws: Ints | None, members: _Pair, values: Floats
+    ) -> Floats:
+        """Averages of `_by_draw` over the items that the table has."""
+        if not self.reweights:
+            return self._by_draw(columns, draws, values)
+        shares = self.listed_shares(columns[self.outcome.size], members)
+        products = np.concatenate([shares[None], shares * values])
+        total, *averages = self._by_draw(columns, draws, products)
+        return np.stack(averages) / np.maximum(total, _TINY)
 
     def simulate(
         self,
@@ -97,11 +129,30 @@ class Posterior(ABC):
         before = prior_columns(self.outcome, columns)
         shape = (self._number(draws), len(columns["score"]))
         uniform = rng.random(shape) if self.prior.gridded else np.empty(0)
-        curves = self.family.to_curves(*self.theta_given(before, draws, uniform))
+        curves = self.family.to_curves(*self._listed_theta(before, draws, uniform))
         if drawn_by is not None:
             curves = tuple(curve[drawn_by, np.arange(shape[1])] for curve in curves)
         size = columns[self.outcome.size]
+        if law := self.curves.noise_law:
+            df = columns.get("noise_df", law.df)
+            moderated = law.moderated(columns["score"], size, df)
+            size = law.draw(moderated, df, curves[0].shape, rng)
         return np.asarray(self.family.simulate(*curves, size, rng))
+
+    def _listed_theta(
+        self, columns: Columns, draws: Ints | None, uniform: Floats
+    ) -> _Pair:
+        """`theta_given` that items without outcomes are in the table."""
+        return self.theta_given(columns, draws, uniform)
+
+    def typical_sizes(self, columns: Columns) -> Floats:
+        """Return sizes of the outcomes; noise sds that are estimates are moderated."""
+        size = columns[self.outcome.size]
+        law = self.curves.noise_law
+        if law is None:
+            return size
+        df = columns.get("noise_df", law.df)
+        return np.sqrt(law.moderated(columns["score"], size, df))
 
     def check_distribution(self) -> None:
         """Refuse what needs the variance of theta under curves of single trials: the prior's."""
@@ -120,11 +171,6 @@ class Posterior(ABC):
         outcomes = own_outcomes(self.outcome, columns)
         return self.family.update(*self.family.to_parameters(*members), *outcomes)
 
-    def _log_densities(self, columns: Columns, members: _Pair) -> Floats:
-        """Log densities of the outcomes under each member, (members, n)."""
-        outcomes = own_outcomes(self.outcome, columns)
-        return np.asarray(self.family.log_density(*outcomes, *members))
-
 
 class SinglePosterior(Posterior):
     """Posterior under a single family: each draw of the curves is a member."""
@@ -142,7 +188,7 @@ class SinglePosterior(Posterior):
 
     def log_density(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """See `Posterior`."""
-        return self._log_densities(columns, self._members(columns, draws))
+        return self.log_densities(columns, self._members(columns, draws))
 
     def theta_given(
         self, columns: Columns, draws: Ints | None, uniform: Floats
@@ -184,19 +230,43 @@ class MixturePosterior(Posterior):
 
     def log_density(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """See `Posterior`."""
-        log_density = self._log_densities(columns, self._members(columns, draws))
+        members = self._members(columns, draws)
+        log_density = self.log_densities(columns, members)
         top = log_density.max(axis=0)
-        (density,) = self._by_draw(columns, draws, np.exp(log_density - top)[None])
+        values = np.exp(log_density - top)[None]
+        (density,) = self._of_listed(columns, draws, members, values)
         return np.asarray(top + np.log(np.maximum(density, _TINY)))
 
     def theta_given(
         self, columns: Columns, draws: Ints | None, uniform: Floats
     ) -> _Pair:
         """See `Posterior`."""
-        (a, b), density = self._updated_with_densities(columns)
+        theta, density = self._updated_with_densities(columns)
+        return self._drawn(columns, draws, uniform, theta, density)
+
+    def _listed_theta(
+        self, columns: Columns, draws: Ints | None, uniform: Floats
+    ) -> _Pair:
+        if not self.reweights:
+            return self.theta_given(columns, draws, uniform)
+        members = self._members(columns, draws)
+        theta = self.family.to_parameters(*members)
+        shares = self.listed_shares(columns[self.outcome.size], members)
+        return self._drawn(columns, draws, uniform, theta, shares)
+
+    def _drawn(
+        self,
+        columns: Columns,
+        draws: Ints | None,
+        uniform: Floats,
+        theta: _Pair,
+        density: Floats,
+    ) -> _Pair:
+        """Parameters of a component for each draw, by weights times relative densities."""
+        a, b = theta
         component = np.empty(uniform.shape, dtype=np.int64)
         triangle = np.triu(np.ones((len(a), len(a)), dtype=np.float32))
-        for items, weights in self._blocks(columns, draws):
+        for items, weights in self._blocks(columns, draws, len(a)):
             # a product with a triangle is faster than a cumulative sum
             upto = weights * density[:, items].T.astype(weights.dtype) @ triangle
             cut = (uniform[:, items] * upto[..., -1]).astype(weights.dtype)
@@ -225,7 +295,7 @@ class MixturePosterior(Posterior):
         (a, b), density = self._updated_with_densities(columns)
         # given the outcomes, averaged over draws
         weight = np.empty_like(density)
-        for items, weights in self._blocks(columns, None):
+        for items, weights in self._blocks(columns, None, len(a)):
             by_item = weights.transpose(1, 0, 2)
             p = density[:, items].T.astype(weights.dtype)
             tiny = np.finfo(weights.dtype).tiny
@@ -235,8 +305,11 @@ class MixturePosterior(Posterior):
         weight /= weight.sum(axis=0)
         if not self.prior.zero:
             return ThetaMixture(a, b, weight)
-        share = weight[:-1] / np.maximum(weight[:-1].sum(axis=0), _TINY)
-        return ThetaMixture(a[:-1], b[:-1], share, weight[-1])
+        is_zero = np.arange(len(a)) % self._weights.number == self._weights.number - 1
+        share = weight[~is_zero] / np.maximum(weight[~is_zero].sum(axis=0), _TINY)
+        return ThetaMixture(
+            a[~is_zero], b[~is_zero], share, weight[is_zero].sum(axis=0)
+        )
 
     def _members(self, columns: Columns, draws: Ints | None) -> _Pair:
         a, b = np.broadcast_arrays(*self._weights.parameters(columns))
@@ -244,7 +317,7 @@ class MixturePosterior(Posterior):
 
     def _by_draw(self, columns: Columns, draws: Ints | None, values: Floats) -> Floats:
         averages = np.empty((len(values), self._number(draws), values.shape[2]))
-        for items, weights in self._blocks(columns, draws):
+        for items, weights in self._blocks(columns, draws, values.shape[1]):
             sums = weights.transpose(1, 0, 2) @ values[..., items].transpose(2, 1, 0)
             averages[..., items] = sums.transpose(2, 1, 0)
         return averages
@@ -253,19 +326,27 @@ class MixturePosterior(Posterior):
         """Members given the outcomes, and their relative densities of these."""
         members = self._members(columns, None)
         theta = self._updated(columns, members)
-        log_density = self._log_densities(columns, members)
+        if self.outcome.truncated:  # the components' weights are those of all items
+            outcomes = own_outcomes(self.outcome, columns)
+            log_density = self.family.complete.log_density(*outcomes, *members)
+        else:
+            log_density = self.log_densities(columns, members)
         return theta, np.exp(log_density - log_density.max(axis=0))
 
     def _blocks(
-        self, columns: Columns, draws: Ints | None
+        self, columns: Columns, draws: Ints | None, members: int
     ) -> Iterator[tuple[slice, NDArray[Any]]]:
-        """Items, with the components' weights under draws, (draws, items, R)."""
+        """Items, with the components' weights under draws, (draws, items, members).
+
+        With several members a component, as of estimated noise, each has its weight.
+        """
+        repeats = members // self._weights.number
         draws = np.arange(self.curves.number) if draws is None else draws
         roles = ["score"] + ["group"] * bool(self.curves.groups)
         roles += [self.outcome.size] * (self.prior.exposure is not None)
         roles = [role for role in roles if role in columns]
         keys = pd.DataFrame({role: columns[role] for role in roles})
-        step = max(1, _AT_ONCE // (len(draws) * self._weights.number))
+        step = max(1, _AT_ONCE // (len(draws) * members))
         for start in range(0, len(keys), step):
             items = slice(start, start + step)
             code = keys[items].groupby(roles).ngroup()
@@ -274,7 +355,95 @@ class MixturePosterior(Posterior):
             if code.duplicated().any():
                 _, index, back = np.unique(code, return_index=True, return_inverse=True)
             distinct = {role: columns[role][items][index] for role in roles}
-            yield items, self._weights.by_draw(distinct, draws)[:, back]
+            weights = self._weights.by_draw(distinct, draws)[:, back]
+            yield items, np.tile(weights, repeats) if repeats > 1 else weights
+
+
+class EstimatedNoise(Posterior):
+    """Posterior where noise sds are estimates: each member has one for each true noise."""
+
+    def cdf_ends(self, columns: Columns, members: _Pair) -> Floats:
+        """See `Posterior`."""
+        y, sizes, log_weights = self._nodes(columns)
+        below = 0.0
+        for size, weight in zip(sizes, np.exp(log_weights), strict=True):
+            below = below + weight * self.family.cdf_interval(y, size, *members)[0]
+        return np.stack([below, below])
+
+    def log_densities(self, columns: Columns, members: _Pair) -> Floats:
+        """See `Posterior`."""
+        y, sizes, log_weights = self._nodes(columns)
+        by_node = (
+            log_weight + self.family.log_density(y, size, *members)
+            for size, log_weight in zip(sizes, log_weights, strict=True)
+        )
+        return np.asarray(reduce(np.logaddexp, by_node))
+
+    def by_noise(
+        self, columns: Columns, members: _Pair
+    ) -> tuple[Floats, Floats, Floats]:
+        """Return parameters given each true noise, and log densities of noise and outcomes.
+
+        All are (nodes, members, n).
+        """
+        y, sizes, log_weights = self._nodes(columns)
+        given = y, sizes[:, None]
+        theta = self.family.update(*self.family.to_parameters(*members), *given)
+        log_density = self.family.log_density(*given, *members) + log_weights[:, None]
+        a, b = (np.broadcast_to(x, log_density.shape) for x in theta)
+        return a, b, log_density
+
+    def _nodes(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
+        """Outcomes, true noise sds (nodes, n) and their log weights (nodes, n or 1)."""
+        y, size = own_outcomes(self.outcome, columns)
+        law = self.curves.noise_law
+        if law is None or self.outcome.observed not in columns:
+            return y, size[None], np.zeros((1, 1))
+        df = columns.get("noise_df", law.df)
+        return y, *law.nodes(columns["score"], size, df)
+
+
+class NoisySinglePosterior(EstimatedNoise, SinglePosterior):
+    """`SinglePosterior` where noise sds are estimates."""
+
+    def theta_given(
+        self, columns: Columns, draws: Ints | None, uniform: Floats
+    ) -> _Pair:
+        """See `Posterior`; `uniform` draws the true noise too."""
+        a, b, log_density = self.by_noise(columns, self._members(columns, draws))
+        if len(a) == 1:
+            return a[0], b[0]
+        below = special.softmax(log_density, axis=0).cumsum(axis=0)
+        node = (below[:-1] < uniform).sum(axis=0)[None]
+        a, b = (np.take_along_axis(x, node, axis=0)[0] for x in (a, b))
+        return a, b
+
+    def moments(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
+        """See `Posterior`."""
+        a, b, log_density = self.by_noise(columns, self._members(columns, None))
+        weight = special.softmax(log_density, axis=0)
+        means = self.family.mean(a, b)
+        variances = self.family.variance(a, b)
+        mean = (weight * means).sum(axis=0)
+        off = means - mean
+        third = self.family.third_moment(a, b) + (3.0 * variances + off**2) * off
+        variance = (weight * (variances + off**2)).sum(axis=0)
+        return mean, variance, (weight * third).sum(axis=0)
+
+    def theta(self, columns: Columns) -> ThetaMixture:
+        """See `Posterior`."""
+        a, b, log_density = self.by_noise(columns, self._members(columns, None))
+        weight = special.softmax(log_density, axis=0) / log_density.shape[1]
+        return ThetaMixture(*(x.reshape(-1, x.shape[2]) for x in (a, b, weight)))
+
+
+class NoisyMixturePosterior(EstimatedNoise, MixturePosterior):
+    """`MixturePosterior` where noise sds are estimates."""
+
+    def _updated_with_densities(self, columns: Columns) -> tuple[_Pair, Floats]:
+        by_noise = self.by_noise(columns, self._members(columns, None))
+        a, b, log_density = (x.reshape(-1, x.shape[2]) for x in by_noise)
+        return (a, b), np.exp(log_density - log_density.max(axis=0))
 
 
 def widened(
@@ -288,6 +457,9 @@ def widened(
 
 def posterior_under(curves: Curves) -> Posterior:
     """Return the posterior under curves, made once."""
+    if curves.noise_law:
+        mixed = curves.prior.gridded
+        return curves.once(NoisyMixturePosterior if mixed else NoisySinglePosterior)
     if curves.prior.gridded:
         return curves.once(MixturePosterior)
     return curves.once(SinglePosterior)

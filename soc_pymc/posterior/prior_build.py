@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from .._lib.arrays import Bools, Columns, Floats, Ints
 from .._lib.errors import FitError
 from ..data.roles import ONE_SCORE
+from ..families.noise import NOISE_LAW
 from ..families.rows import MEAN_ONLY
 from ..families.scales import RANK
 from ..fits.curves import SIZE_WIDTH, Curves
@@ -120,6 +121,7 @@ def digest_of(curves: Curves) -> str:
     """Digest of all that scoring uses: prior, draws, bins and axes."""
     prior = curves.prior
     digest = hashlib.sha256(f"{type(prior).__name__} {prior!r}".encode())
+    digest.update(str(curves.attrs.get(NOISE_LAW, "")).encode())
     contents = {"posterior": curves.posterior, "constant_data": curves.bins}
     for group, data in contents.items():
         variables = data.variables

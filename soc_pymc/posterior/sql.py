@@ -25,7 +25,7 @@ from ..data.sources import chosen, kind_of
 from ..families.scales import MIDDLE
 from ..fits.curves import Curves
 from ..fits.fit import FIT, Fit
-from .export import described
+from .export import described, refuse_estimated_noise
 from .item_columns import posterior_roles, refuse_taken
 
 # a LIMIT without which Postgres computes a column again at every use
@@ -181,6 +181,7 @@ def posterior_sql(
         )
     if curves.groups:
         by_role |= known.groups if group is None else Roles.of_groups(group)
+    refuse_estimated_noise(curves)
     items = ITEMS[outcome.kind](table, **Roles(by_role).arguments)
     roles = posterior_roles(curves, items)
     users = list(dict.fromkeys([*roles.columns, *columns]))
@@ -365,7 +366,7 @@ def _with_keys(sheet: _Sheet, curves: Curves, roles: Roles) -> Any:
     outcome = curves.outcome
     meta = described(curves)[0]
     axis = meta["axis"]
-    rule = outcome.validity
+    rule = outcome.complete.validity
     table = sheet.rows
     numbers = roles.only("score", outcome.observed, outcome.size)
     t, y, n = values = [*read_columns(table, numbers).values()]

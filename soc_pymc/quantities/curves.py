@@ -225,7 +225,7 @@ def shrinkage(
 
     def terms(columns: Columns, point: Ints) -> list[Floats]:
         mean, variance, _ = posterior.moments(columns)
-        size = columns[posterior.outcome.size]
+        size = posterior.typical_sizes(columns)
         response = posterior.outcome.response(size, mean, variance)
         return [1.0 - response, np.ones((1, len(point)))]
 

@@ -11,7 +11,7 @@ from soc_pymc._lib.reprs import code_of
 from soc_pymc._model.pilot import find_pilot
 from soc_pymc.checks import selection
 from soc_pymc.checks.comparison import LeftOut
-from soc_pymc.families import family_of
+from soc_pymc.families import GAMMA, family_of
 from soc_pymc.posterior.prior_build import _build_table, table_of
 from tests.checks.hand_made import faulty_frame
 from tests.examples import COUNT_ROLES, FAMILIES, QUIET, count_frame, thinned, trial_frame
@@ -147,7 +147,8 @@ def test_a_prior_is_kept_if_it_gains_a_nat_and_can_be_trusted(elpd, doubtful, ch
     monkeypatch.setattr(selection, "left_out", lambda code, *_, **__: loos[code])
     monkeypatch.setattr(selection, "_KINDS", [])
     fits = {prior: SimpleNamespace(prior=prior) for prior in priors.values()}
-    search = selection.Selection(SimpleNamespace(kind="poisson", groups=()), fits.get, str)
+    stats = SimpleNamespace(family=GAMMA, groups=())
+    search = selection.Selection(stats, fits.get, str)
     search.run()
     for prior in [*priors.values()][1:]:
         search._judge(fits[prior])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from soc_pymc.inference.annealing import _WIDER, annealed
+from soc_pymc.inference.annealing import WIDER, annealed
 from soc_pymc.inference.variational import importance
 
 BEND, NARROW = 0.5, 0.4
@@ -31,7 +31,7 @@ def test_weights_give_the_moments_of_the_density():
     factor, number = 2.0 * np.diag(SDS), 40_000
     noise, log_weight = run(factor, number, 24, 2)
     # the integral of the banana over that of the unnormalised Gaussian
-    unit = np.exp(log_weight) * 2.0 * np.pi * np.linalg.det(_WIDER * factor)
+    unit = np.exp(log_weight) * 2.0 * np.pi * np.linalg.det(WIDER * factor)
     x, y = (noise @ factor.T).T
     terms = unit[:, None] * np.column_stack([np.ones(number), x, y, x**2, y**2, x**2 * y])
     error = terms.std(axis=0) / np.sqrt(number)
@@ -68,7 +68,7 @@ def test_an_exact_gaussian_stays_as_it_is():
         return -0.5 * (rows**2).sum(axis=1) + 3.0, -rows
 
     noise, log_weight = run(np.eye(2), 20_000, 12, 0, normal)
-    assert np.mean(np.exp(log_weight - 3.0)) == pytest.approx(_WIDER**-2, rel=0.01)
+    assert np.mean(np.exp(log_weight - 3.0)) == pytest.approx(WIDER**-2, rel=0.01)
     weight, _, ess = importance(log_weight)
     assert ess > 0.97
     assert weight @ noise**2 == pytest.approx(1.0, abs=0.05)

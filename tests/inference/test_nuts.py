@@ -1,12 +1,17 @@
 """Variational inference against the No-U-Turn sampler on the same model."""
 
+import os
+import subprocess
+import sys
 import tempfile
 from statistics import NormalDist
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import soc_pymc as soc
+from soc_pymc._model.problem import build
 from tests.examples import CASES, OVER, QUIET, SMALL_MIXTURE, count_frame, value_frame
 
 
@@ -87,3 +92,74 @@ def test_agrees_with_nuts(make, prior, group, tmp_path, monkeypatch):
         for name in names:
             assert float(difference[name].max()) < (0.25 if group else 0.15), (name, where)
             np.testing.assert_allclose(ratio[name], 1.0, atol=0.15, err_msg=f"{name} {where}")
+
+
+def other_sampler(monkeypatch, names, make):
+    """Make packages look installed, and PyMC's sampler a stand-in; returns its arguments."""
+    given = {}
+
+    def sample(**options):
+        given.update(options)
+        return make(options)
+
+    monkeypatch.setattr("soc_pymc.inference.sampling.find_spec", lambda name: name in names)
+    monkeypatch.setattr("pymc.sample", sample)
+    return given
+
+
+def test_the_sampler_is_named_and_its_statistics_have_one_set_of_names(monkeypatch):
+    """PyMC would take nutpie by itself where it is installed, with other draws for a seed."""
+    fit = CASES["gamma"].fit()
+    chains = fit.data["posterior"].to_dataset()
+    shape = ("chain", "draw"), np.zeros(tuple(chains.sizes[d] for d in ("chain", "draw")), bool)
+    theirs = {"diverging": shape, "depth": shape, "logp": shape, "mean_tree_accept": shape}
+    tree = {"posterior": xr.DataTree(chains), "sample_stats": xr.DataTree(xr.Dataset(theirs))}
+    given = other_sampler(monkeypatch, ("pymc", "nutpie"), lambda _: tree)
+    problem = build(gamma_statistics(), soc.Gamma(), full=True)
+    soc.NUTS().draw(problem, False)
+    assert given["nuts_sampler"] == "pymc"
+    groups, _ = soc.NUTS(sampler="nutpie").draw(problem, False)
+    assert given["nuts_sampler"] == "nutpie"
+    names = {"diverging", "tree_depth", "lp", "acceptance_rate"}
+    assert set(groups["sample_stats"]) == names
+
+
+def test_a_sampler_that_cannot_run_says_so(monkeypatch):
+    def fails(options):
+        raise TypeError("kernel() got an unexpected argument")
+
+    other_sampler(monkeypatch, ("pymc", "blackjax"), fails)
+    stats = gamma_statistics()
+    with pytest.raises(soc.FitError, match="numpyro is not installed"):
+        soc.fit(stats, soc.Gamma(), soc.NUTS(sampler="numpyro"), **QUIET)
+    with pytest.raises(soc.FitError, match=r"does not run with this PyMC.*unexpected"):
+        soc.fit(stats, soc.Gamma(), soc.NUTS(sampler="blackjax"), **QUIET)
+    with pytest.raises(TypeError):
+        soc.fit(stats, soc.Gamma(), soc.NUTS(), **QUIET)
+    with pytest.raises(soc.FitError, match="sampler"):
+        soc.NUTS(sampler="stan")
+
+
+SAME = """
+import hashlib, sys, soc_pymc as soc
+from tests.inference.test_nuts import gamma_statistics
+fit = soc.fit(gamma_statistics(), soc.Gamma(), soc.NUTS(50, 50, 2), progress=False)
+posterior = fit.data["posterior"].to_dataset()
+digest = hashlib.sha256(b"".join(x.to_numpy().tobytes() for x in posterior.values()))
+print(digest.hexdigest(), "nutpie" in sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_draws_do_not_depend_on_what_is_installed(tmp_path):
+    """The same bits with and without nutpie, which goes to a folder of its own."""
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", tmp_path]
+    subprocess.run([*pip, "nutpie>=0.16.10", "arro3-core"], check=True)
+    digests = set()
+    for further in ([], [str(tmp_path)]):
+        path = os.pathsep.join([os.environ.get("PYTHONPATH", "."), *further])
+        environment = os.environ | {"PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
+        command = [sys.executable, "-c", SAME]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        digests.add(run.stdout)
+    assert len(digests) == 1

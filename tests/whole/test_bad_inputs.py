@@ -303,6 +303,8 @@ SWITCHES = {
     ("soc.plots.plot_curves", "simultaneous"): lambda g: (g.fit,),
     ("soc.decisions.total", "mean"): lambda g: (g.fit, g.items),
     ("soc.summarize", "joint"): lambda g: (g.items,),
+    ("soc.PoissonItems", "truncated"): lambda _: (pd.DataFrame(COLUMNS),),
+    ("soc.BinomialItems", "truncated"): lambda _: (pd.DataFrame(COLUMNS),),
 }
 SWITCHES |= {
     (f"soc.{kind.__name__}", field.name): lambda _: ()
@@ -314,7 +316,8 @@ SWITCHES |= {
 
 @pytest.mark.parametrize(("path", "name"), SWITCHES)
 def test_switches_are_booleans_of_python_or_numpy(path, name, given):
-    call = partial(value_of(path), *SWITCHES[path, name](given))
+    named = {"score": "t"} if name == "truncated" else {}
+    call = partial(value_of(path), *SWITCHES[path, name](given), **named)
     for value in (True, False):
         assert repr(call(**{name: np.bool_(value)})) == repr(call(**{name: value}))
     for value in (0.5, "yes", None):

@@ -83,6 +83,16 @@ def test_counts_with_scores_of_either_sign(tail, scale):
     np.testing.assert_allclose(mean, np.tanh(places) - 1.0, atol=0.25)  # errors are 0.05 to 0.1
 
 
+def test_log_odds_of_0_and_1_are_scores_like_others():
+    """Unlike probabilities of exactly 0 and 1, which are populations of their own."""
+    rng = np.random.default_rng(6)
+    t = rng.normal(0.0, 2.0, 2000).round(1)
+    frame = pd.DataFrame({"points": t, "y": rng.random(2000) < expit(t), "N": 1})
+    stats = soc.summarize(soc.BinomialItems(frame, **ROLES), **QUIET)
+    assert {0.0, 1.0} < set(t.tolist())
+    assert stats.atoms == {}
+
+
 def test_a_few_scores_outside_are_faults_of_their_rows():
     frame, _ = credit(9)
     shares = frame.assign(points=frame["points"] / 700.0)  # a tenth are above 1
