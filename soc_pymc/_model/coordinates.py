@@ -9,7 +9,7 @@ backwards. `pymc_model` builds the same parameters as PyMC variables.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from .._lib.arrays import Floats
 from ..families.special_functions import HALF_LOG_2PI
 from .laplace import BlockLaplace, Laplace, half_normal_scale, scale_log_density
 from .levels import Levels
+from .pilot import Pilot
 from .terms import Curve, Design, Labels, Output
 
 _POSITIONS = np.linspace(-8.0, 8.0, 3201)
@@ -151,6 +152,25 @@ class LevelShares(NamedTuple):
     shares: Floats  # (line, scales)
 
 
+class Bend(NamedTuple):
+    """Fall of the location's level as the dispersion rises, along which the data hardly change.
+
+    Few events tell hardly more than E(theta^2) / E(theta), of which the dispersion has a share
+    log(1 + exp(dispersion)) in the logarithm.
+    """
+
+    names: tuple[str, ...]  # of the dispersion's coefficients
+    weights: Floats  # of these in its average over the items
+    start: float  # this average at the Laplace start
+    share: float  # of the fall that leaves E(theta^2) / E(theta) as it is
+
+    def fall(self, before: Parameters) -> tuple[Floats, Floats]:
+        """Return the fall of the level (draws,), and its slope in the average dispersion."""
+        average = stacked(before, self.names) @ self.weights
+        fall = np.logaddexp(0.0, average) - np.logaddexp(0.0, self.start)
+        return self.share * fall, self.share * special.expit(average)
+
+
 @dataclass(frozen=True, eq=False)
 class LineCoefficients:
     """Coefficients of the line with Normal priors, in coordinates given all terms.
@@ -164,6 +184,7 @@ class LineCoefficients:
     laplace: Laplace
     earlier: tuple[str, ...]  # names of the coefficients of all terms
     levels: LevelShares | None = None
+    bend: Bend | None = None
 
     @property
     def size(self) -> int:
@@ -185,6 +206,10 @@ class LineCoefficients:
             widths = np.sqrt(1.0 + (squares - 1.0) @ levels.shares.T)
         noise = widths * (coordinates @ laplace.line_root.T)
         value = centre + noise
+        bend = self.bend
+        if bend:
+            fall, fall_slope = bend.fall(before)
+            value[:, 0] -= fall
         deviation = (value - self.design.line_mean) / sd
         log_root = np.log(np.diagonal(laplace.line_root)) + np.log(widths)
         log_density = (log_root - 0.5 * deviation**2 - np.log(sd) - HALF_LOG_2PI).sum(
@@ -195,6 +220,10 @@ class LineCoefficients:
             slope = slope - deviation / sd
             if self.earlier:
                 _add_stacked(slopes, before, self.earlier, -slope @ laplace.line_shift)
+            if bend:
+                by_average = -slope[:, 0] * fall_slope
+                moved = by_average[:, None] * bend.weights
+                _add_stacked(slopes, before, bend.names, moved)
             if levels:
                 by_log_width = slope * noise + 1.0
                 by_log_scale = ((by_log_width / widths**2) @ levels.shares) * squares
@@ -311,6 +340,10 @@ class Coefficients:
             if term.earlier:
                 values[f"{term.name}_coupling"] = term.laplace.coupling
             values[f"{term.name}_precision"] = term.laplace.precision
+        if bend := self.line.bend:
+            values[f"{name}_bend"] = bend.weights
+            values[f"{name}_bend_start"] = np.asarray(bend.start)
+            values[f"{name}_bend_share"] = np.asarray(bend.share)
         values[f"{name}_root"] = self.laplace.line_root
         values[f"{name}_shift"] = self.laplace.line_shift
         constants = {
@@ -325,6 +358,29 @@ class Coefficients:
         for key, value in of_line.items():
             constants[f"{name}_{key}"] = (self.design.dim,), value
         return constants
+
+
+def in_order(parts: Sequence[Coefficients]) -> Sequence[Coefficients]:
+    """Return the parts so that each depends on earlier ones alone."""
+    return parts[::-1] if parts[0].line.bend else parts
+
+
+def bent(parts: Sequence[Coefficients], pilot: Pilot) -> list[Coefficients]:
+    """Return the parts with the location's level along the ridge of their shared information."""
+    location, dispersion = pilot.curves_at(pilot.coefficients)
+    of_location, _, between = pilot.data.joint_information(location, dispersion)
+    weights = pilot.rows.n / pilot.rows.n.sum()
+    start = float(weights @ dispersion)
+    slope = between.sum() / of_location.sum() / special.expit(start)
+    second = parts[1]
+    bend = Bend(
+        names=tuple(second.names),
+        weights=weights @ second.at_rows,
+        start=start,
+        share=float(np.clip(slope, 0.0, 1.0)),
+    )
+    first = replace(parts[0], line=replace(parts[0].line, bend=bend))
+    return [first, second]
 
 
 class Point(NamedTuple):
@@ -389,7 +445,7 @@ class Coordinates(Space):
     @cached_property
     def steps(self) -> list[Step]:
         """All parameters, in the order of their coordinates."""
-        steps = [step for part in self.parts for step in part.steps]
+        steps = [step for part in in_order(self.parts) for step in part.steps]
         return [*self.level_scales, *steps]
 
     @cached_property

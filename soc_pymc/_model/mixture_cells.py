@@ -59,13 +59,14 @@ def cell_points(
 
 
 def with_listings(
-    row: Ints, outcomes: tuple[Floats, Floats], items: Floats
+    row_of_cell: Ints, cell: Ints, outcomes: tuple[Floats, Floats], items: Floats
 ) -> tuple[Ints, tuple[Floats, Floats], Floats]:
-    """Points by row and size, with one more after those of each, of minus their items.
+    """Cells of points by row and size, with one more after those of each, of minus their items.
 
     Its density is the probability to be in the table, by which the others are divided.
     """
     y, size = outcomes
+    row = row_of_cell[cell]
     order = np.lexsort((y, size, row))
     keys = np.stack([row, size])[:, order]
     last = np.append((keys[:, 1:] != keys[:, :-1]).any(axis=0), True)
@@ -73,7 +74,7 @@ def with_listings(
     total = np.diff(np.cumsum(items[order])[ends - 1], prepend=0.0)
     listed = order[last]
     return (
-        np.insert(row[order], ends, row[listed]),
+        np.insert(cell[order], ends, cell[listed]),
         (np.insert(y[order], ends, 0.0), np.insert(size[order], ends, size[listed])),
         np.insert(items[order], ends, -total),
     )

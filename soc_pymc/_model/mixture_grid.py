@@ -210,12 +210,10 @@ def _cells(
     variance = rows.base.variance(rows.spread)
     places = rows.base.places(family.component_grid)
     cell, outcomes, items = cell_points(family, joint, variance[joint["row"]])
-    row_of_cell = joint["row"][cell]
     if family.outcome.truncated:
-        row_of_cell, outcomes, items = with_listings(row_of_cell, outcomes, items)
-        order = np.arange(len(items))
-    else:
-        order = np.argsort(row_of_cell, kind="stable")
+        cell, outcomes, items = with_listings(joint["row"], cell, outcomes, items)
+    row_of_cell = joint["row"][cell]
+    order = np.argsort(row_of_cell, kind="stable")
     start = np.searchsorted(row_of_cell[order], np.arange(len(rows.items) + 1))
     density = np.empty((len(order), places.shape[1]), dtype=np.float32)
     atom = np.zeros(len(order) if zero else 0, dtype=np.float32)

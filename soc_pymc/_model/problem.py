@@ -17,7 +17,14 @@ from ..families import FAMILIES
 from ..families.family import Family
 from ..families.priors import Prior
 from ..families.scales import LINEAR, RANK
-from .coordinates import Coefficients, Coordinates, Parameters, Space, level_shares
+from .coordinates import (
+    Coefficients,
+    Coordinates,
+    Parameters,
+    Space,
+    bent,
+    level_shares,
+)
 from .mixture_grid import PlacedMixture, place_mixture
 from .pilot import Pilot, find_pilot
 from .rows import rows_of
@@ -132,6 +139,8 @@ def build(stats: Statistics, prior: Prior, *, full: bool = False) -> Problem:
     for curve, laplace in zip(pilot.curves, pilot.laplaces, strict=True):
         shares = level_shares(curve, laplace, pilot.levels)
         parts.append(Coefficients.of(curve.design, laplace, curve.outputs, shares))
+    if pilot.data.coupled and not pilot.levels:
+        parts = bent(parts, pilot)
     mean = pilot.curves[0]
     score = mean.axis.inverse(mean.position)
     coordinates = Coordinates(

@@ -19,7 +19,7 @@ from .._lib.errors import FitError
 from ..data.statistics import STATISTICS, Statistics
 from ..families.priors import Prior
 from ..families.rows import RowSums
-from .coordinates import Coefficients, PenalisedCoefficients
+from .coordinates import Coefficients, PenalisedCoefficients, in_order
 from .internals import MixtureLogMarginal, Transform, Variable, gufunc_signature
 from .interpreter import ModelSpace
 from .laplace import ROOT2, half_normal_scale
@@ -148,8 +148,13 @@ def _scale_variable(name: str, data: Mapping[str, Variable]) -> Variable:
     return _variable(name, pm.HalfNormal, ScaleTransform(), scale, scale, shape)
 
 
-def _coefficients(part: Coefficients) -> Variable:
-    """Add variables of coefficients and their outputs; returns their values at the rows."""
+def _coefficients(
+    part: Coefficients, earlier: Sequence[Variable] = ()
+) -> tuple[Variable, Variable]:
+    """Add variables of coefficients and their outputs; returns them and their values at the rows.
+
+    The line may depend on the coefficients of `earlier` parts.
+    """
     data = _data(part)
     variables: list[Variable] = []
     for scale, term, block in zip(
@@ -158,12 +163,13 @@ def _coefficients(part: Coefficients) -> Variable:
         tau = _scale_variable(scale.name, data)
         variables.append(_term(term, block.dim, tau, variables, data))
     before = pt.concatenate(variables) if variables else pt.zeros((0,))
-    values = pt.concatenate([before, _line(part, before, data)])
+    values = pt.concatenate([before, _line(part, before, data, earlier)])
     for output in part.outputs:
         matrix = pm.Data(f"to_{output.name}", output.matrix @ part.laplace.turn)
         at_points = pt.dot(matrix, values).reshape(output.shape)
         pm.Deterministic(output.name, at_points, dims=output.dims)
-    return pt.dot(pm.Data(f"{part.design.name}_at_rows", part.at_rows), values)
+    at_rows = pm.Data(f"{part.design.name}_at_rows", part.at_rows)
+    return values, pt.dot(at_rows, values)
 
 
 def _term(
@@ -184,12 +190,20 @@ def _term(
 
 
 def _line(
-    part: Coefficients, before: Variable, data: Mapping[str, Variable]
+    part: Coefficients,
+    before: Variable,
+    data: Mapping[str, Variable],
+    earlier: Sequence[Variable],
 ) -> Variable:
     """The line's coefficients, as in `LineCoefficients.at`."""
     name = part.line.name
     prior = data[f"{name}_prior_mean"], data[f"{name}_prior_sd"]
     centre = data[f"{name}_centre"] - pt.dot(data[f"{name}_shift"], before)
+    if part.line.bend:
+        average = pt.dot(data[f"{name}_bend"], earlier[0])
+        fall = pt.softplus(average) - pt.softplus(data[f"{name}_bend_start"])
+        level = np.eye(part.line.size)[0]
+        centre = centre - data[f"{name}_bend_share"] * fall * level
     inputs = *prior, centre, data[f"{name}_root"]
     return _variable(name, pm.Normal, AffineTransform(), *inputs, dims=part.design.dim)
 
@@ -256,15 +270,21 @@ def pymc_model(problem: Problem) -> pm.Model:
     """Build the model of a problem without levels that are integrated out."""
     model = pm.Model(coords=problem.coordinates.labels)
     with model:
-        values = [_coefficients(part) for part in problem.coordinates.parts]
+        parts = problem.coordinates.parts
+        coefficients: list[Variable] = []
+        at_rows = {}
+        for part in in_order(parts):
+            values, at_rows[part.design.name] = _coefficients(part, coefficients)
+            coefficients.append(values)
+        by_part = [at_rows[part.design.name] for part in parts]
         if problem.mixture:
-            predictors = values[0].reshape((len(problem.score), -1))
+            predictors = by_part[0].reshape((len(problem.score), -1))
             predictors = pm.Deterministic("bin_predictor", predictors)
             cells = problem.mixture.cells
             observe_mixture(problem.observed, predictors, cells, problem.totals)
         else:
             names = (f"bin_{curve}" for curve in problem.family.curve_names)
-            curves = dict(zip(names, values, strict=True))
+            curves = dict(zip(names, by_part, strict=True))
             observe_curves(problem.observed, curves, problem.pilot.data)
     return model
 

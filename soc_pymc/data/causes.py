@@ -10,17 +10,16 @@ from .._lib.arrays import Floats, Ints, equal_parts
 from ..families.outcome import Outcome
 from .items import Items
 from .roles import Roles, columns_of
-from .sources import batches, kind_of, opened, schema_of
+from .sources import batches, kind_of, number_columns, opened
 
 _MOST_ROWS = 20_000  # that are looked at
 _PART = 5  # items of about one score
-# expected items without events from which their absence is no chance
-_ABSENT = 10.0
 # factor between squared residuals over noise variances of thirds of the noise sds that are alike,
 # beside chance, whose logarithm is this over the root of the items; and bounds of their mean where
 # noise sds are right
 _ALIKE = 2.0
 _CHANCE = 7.0
+_HARDLY = 1e-6
 _HALF = 0.5  # share of the noise variance that means of two observations have
 _LEAST = 0.5
 _MOST = 10.0
@@ -37,7 +36,7 @@ _FEWEST = 1e-3  # events of an item, of which fewer are as these
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The first rows of items: scores, outcomes and sizes, and further whole numbers by column."""
+    """The first rows of items with information, and their further numbers by column."""
 
     outcome: Outcome
     roles: Roles
@@ -49,26 +48,18 @@ class Evidence:
     @classmethod
     def of(cls, items: Items) -> "Evidence":
         """Read rows of items."""
-        from pyarrow import types
-
         outcome = items.outcome
         roles = items.roles
-        table = opened(items.source, hold=False)
-        if kind_of(items.source) == "ibis":
+        source = items.source
+        others = [x for x in number_columns(source) if x not in roles.values()]
+        table = opened(source, [*roles.columns, *others], hold=False)
+        if kind_of(source) == "ibis":
             table = table.limit(_MOST_ROWS)
-        schema = schema_of(table)
-        others = [
-            field.name
-            for field in schema
-            if field.name not in roles.values()
-            and (types.is_integer(field.type) or types.is_floating(field.type))
-            and schema.names.count(field.name) == 1
-        ]
-        rows = next(batches(table, [*roles.columns, *others], _MOST_ROWS, items.source))
-        columns = columns_of(rows, roles.only(*outcome.bounds))
-        numbers = {name: np.asarray(rows[name], dtype=float) for name in others}
-        score, y, size = columns.values()
-        return cls(outcome, roles, score, y, size, numbers)
+        rows = next(batches(table, size=_MOST_ROWS, source=source))
+        score, y, size = columns_of(rows, roles.only(*outcome.bounds)).values()
+        known = np.isfinite(outcome.estimate(y, size))
+        numbers = {name: np.asarray(rows[name], dtype=float)[known] for name in others}
+        return cls(outcome, roles, score[known], y[known], size[known], numbers)
 
     @property
     def has_score(self) -> bool:
@@ -134,17 +125,6 @@ class Cause:
     doubted: bool = False  # scores that saw the outcomes look alike
 
 
-def _no_zeros(seen: Evidence) -> str:
-    outcome = seen.outcome
-    if not outcome.whole or (seen.y == 0).any():
-        return ""
-    zero = np.exp(outcome.log_likelihood(np.zeros_like(seen.y), seen.size, seen.pooled))
-    if zero.sum() < _ABSENT:
-        return ""
-    words = outcome.words
-    return f"no {words.outcome} is 0, where {zero.sum():,.0f} or more of {len(zero):,} would be"
-
-
 def _noise_of_column(seen: Evidence) -> str:
     """Evidence for a column of numbers of observations whose square root divides noise sds."""
     if seen.outcome.whole:
@@ -164,7 +144,7 @@ def _noise_of_column(seen: Evidence) -> str:
 
 def _noise_alike(seen: Evidence) -> str:
     """Evidence for noise sds that are too large by one factor."""
-    if seen.outcome.whole or seen.ratio > _HALF:
+    if seen.outcome.whole or not _HARDLY < seen.ratio < _HALF:
         return ""
     third = equal_parts(seen.size, 3)
     shares = np.bincount(third, seen.residual**2) / np.bincount(third, seen.noise)
@@ -190,7 +170,7 @@ def _per_hundred(seen: Evidence) -> str:
 
 
 def _repeated(seen: Evidence) -> str:
-    if "weight" not in seen.roles:
+    if "weight" not in seen.roles or seen.tight:  # the rows themselves
         return ""
     words = seen.outcome.words
     return (
@@ -210,10 +190,6 @@ _STANDARD_ERRORS = (
     "observations."
 )
 CAUSES = (
-    Cause(
-        _no_zeros,
-        "Tables of what happened lack the rest: add the rows of 0.",
-    ),
     Cause(_noise_of_column, _STANDARD_ERRORS),
     Cause(_noise_alike, _STANDARD_ERRORS, doubted=True),
     Cause(

@@ -32,6 +32,11 @@ _KINDS = {
     "ibis.Table": "ibis",
 }
 _WORDS = ("str", "large_str", "varchar", "object", "cat", "dict", "enum", "bool")
+_NUMBERS = (
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    "float",
+    "double",
+)
 # bytes of files that are read once, and held for several passes
 _MOST_HELD = 1 << 24
 _AT_ONCE = 1_000_000  # rows of a batch
@@ -94,12 +99,21 @@ def column_names(source: Source) -> list[str]:
 
 def word_columns(source: Source) -> list[str]:
     """Names of columns of text, categories or truth values, unlike others in more than case."""
+    return _columns_like(source, _WORDS)
+
+
+def number_columns(source: Source) -> list[str]:
+    """Names of columns of numbers, unlike others in more than case."""
+    return _columns_like(source, _NUMBERS)
+
+
+def _columns_like(source: Source, starts: tuple[str, ...]) -> list[str]:
     types = _types(source)
     times = Counter(name.lower() for name, _ in types)
     return [
         name
         for name, dtype in types
-        if dtype.startswith(_WORDS) and times[name.lower()] == 1
+        if dtype.startswith(starts) and times[name.lower()] == 1
     ]
 
 
@@ -275,11 +289,27 @@ def _in_memory(source: Source, columns: Sequence[str] | None) -> Any:
         return pa.table({"row": range(len(source))})
     if kind_of(source) in ("pandas", "polars"):
         # other columns may not fit
-        source = source[chosen(source.columns, columns)]
+        source = _for_arrow(source[chosen(source.columns, columns)])
     if kind_of(source) == "pandas":
         return pa.Table.from_pandas(source, preserve_index=False)
     table = pa.table(source)
     return table.select(chosen(table.column_names, columns))
+
+
+def _for_arrow(frame: Any) -> Any:
+    """A frame of pandas or Polars without sparse and 128-bit columns, which Arrow cannot take."""
+    if kind_of(frame) == "polars":
+        import polars as pl
+
+        return frame.with_columns(pl.col(pl.Int128).cast(pl.Int64))
+    import pandas as pd
+
+    dense = {
+        name: dtype.subtype
+        for name, dtype in frame.dtypes.items()
+        if isinstance(dtype, pd.SparseDtype)
+    }
+    return frame.astype(dense) if dense else frame
 
 
 def batches(

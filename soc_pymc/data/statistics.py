@@ -451,6 +451,23 @@ def variation(stats: Statistics) -> Variation:
     return Variation(octaves["bin"][known], octaves["cell"][known], *sums)
 
 
+_ABSENT = 10.0  # items of 0 whose absence is no chance
+
+
+def absent_zeros(stats: Statistics) -> str:
+    """Evidence that a table lists only items of 1 or more, and what to do; empty if none."""
+    number = stats.outcome.absent(stats.cells)
+    if number < _ABSENT:
+        return ""
+    words = stats.outcome.words
+    return (
+        f"column {stats.roles[stats.outcome.observed]!r}: no {words.outcome} is 0, where at least "
+        f"{number:,.0f} of {number + stats.n_items:,.0f} would be: if items of 0 are absent from "
+        f"the table, give soc.{stats.kind.capitalize()}Items(..., truncated=True), or else "
+        f"{words.theta}s come out too large"
+    )
+
+
 STATISTICS = A(Statistics, "statistics, from soc.summarize")
 
 

@@ -30,7 +30,7 @@ from .formulas import BLOCKS, MOST_FOLDS, Folds
 from .items import Items, check_outcomes
 from .local import Local
 from .sources import is_remote, open_table
-from .statistics import Statistics, from_tables
+from .statistics import Statistics, absent_zeros, from_tables
 
 _log = logging.getLogger(__name__)
 # relative difference of scores that is taken for rounding, of single precision too
@@ -218,9 +218,13 @@ def totals_of(items: Items, options: Options) -> Statistics:
         )
     if not outcome.positive:  # outcomes may all lie far from 0
         _check_digits(stats, items)
-    _check_leakage(stats, items, options.on_leakage)
-    if doubt := outcome.doubt(stats.table):
-        warn_user(doubt, ItemsWarning)
+    if absent := absent_zeros(stats):  # which explains all else
+        if options.on_leakage != "ignore":
+            warn_user(absent, ItemsWarning)
+    else:
+        _check_leakage(stats, items, options.on_leakage)
+        if doubt := outcome.doubt(stats.table):
+            warn_user(doubt, ItemsWarning)
     _log.info("summarized %r: %s items in %s bins", items, stats.n_items, stats.bins)
     return stats
 
@@ -423,7 +427,8 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
     outcome = items.outcome
     bins = stats.cells("part")
     ranges = bins["score_min"], bins["score_max"], bins["n"]
-    rates = outcome.sizes_add and not outcome.truncated and ranges[0].min() > 0
+    rates = outcome.sizes_add and not outcome.truncated and not absent_zeros(stats)
+    rates = rates and ranges[0].min() > 0
     if items.score is None or not rates or outcome.are_foreign(*ranges):
         return
     fifth = (5 * middle_shares(bins["n"])).astype(int)

@@ -7,7 +7,7 @@ With g = log(1/a + 1/b), to first order exp(g) is the variance of logit theta, a
 Successes and failures change places by a change of sign of the logit; g -> -infinity is a limit.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar
@@ -31,7 +31,15 @@ from .mixtures import (
     between,
     reciprocal,
 )
-from .outcome import SCORES, Outcome, Table, Validity, Words, residual_squares
+from .outcome import (
+    SCORES,
+    Outcome,
+    Table,
+    Validity,
+    Words,
+    absent_zeros,
+    residual_squares,
+)
 from .poisson import COUNT_CELLS, EXPOSURE_CELLS, draw_log_gamma
 from .priors import Beta, BetaMixture
 from .rows import Pair, Ragged, RowSums, Tensor, columns, histogram, rising
@@ -147,6 +155,12 @@ class BinomialOutcome(Outcome):
         unit = rate * (1.0 - rate) * x2 / x1
         variance = 2.0 * (rate * (1.0 - rate)) ** 2 * (1.0 - 1.0 / n) * (x2 - x1)
         return known, (squares - noise) / unit, variance / unit**2, noise / unit
+
+    def absent(self, table: Callable[[str], Columns]) -> float:
+        # one trial shows no 2, and of two or more the bound is at least half that of counts
+        trials = table("trials")
+        single = trials["n"][trials["sum_N"] == trials["n"]].sum()
+        return absent_zeros(table("successes"), float(single), share=0.25)
 
     def log_likelihood(self, y: Floats, size: Floats, theta: Floats) -> Floats:
         inside = (theta >= 0) & (theta <= 1)

@@ -289,6 +289,10 @@ class Outcome(ABC):
         """Describe the evidence in tables of sums against this kind's noise; empty if none."""
         return ""
 
+    def absent(self, table: Callable[[str], Columns]) -> float:
+        """Lower bound of the items of 0 that lack in tables of sums; 0 if some are there."""
+        return 0.0
+
     def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
         """Return True if outcomes (`tight` or not) and sizes speak against this noise."""
         return False
@@ -411,6 +415,19 @@ class Outcome(ABC):
     def weighted(self, y: Floats, size: Floats) -> Pair:
         """Weights, and outcomes times their weights: the ratio estimates theta."""
         return size, y
+
+
+def absent_zeros(cells: Columns, ones: float = 0.0, share: float = 0.5) -> float:
+    """Lower bound of the items of 0 behind cells of outcomes without any, by Chao (1987).
+
+    Under any law of theta, E(n_0) E(n_2) is at least `share` E(n_1)^2, where `ones` of the n_1 do
+    not count.
+    """
+    n = cells["n"]
+    value = cells["sum_y"] / n
+    none, single, double = (float(n[value == y].sum()) for y in (0, 1, 2))
+    single = max(single - ones, 0.0)
+    return 0.0 if none else share * single * max(single - 1.0, 0.0) / (double + 1.0)
 
 
 def uniform_range(cells: Columns) -> Pair:

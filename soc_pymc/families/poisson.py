@@ -20,7 +20,15 @@ from .._lib.errors import ItemsError
 from ..prior_table import GammaFormulas
 from .family import Family, Generators
 from .mixtures import LOWEST, ComponentGrid, Frame, Relative, between, reciprocal
-from .outcome import SCORES, Outcome, Table, Validity, Words, residual_squares
+from .outcome import (
+    SCORES,
+    Outcome,
+    Table,
+    Validity,
+    Words,
+    absent_zeros,
+    residual_squares,
+)
 from .priors import Gamma, GammaMixture
 from .rows import (
     Pair,
@@ -158,6 +166,9 @@ class PoissonOutcome(Outcome):
         variance = 2.0 * y1 * (y1 - 1.0) * (1 - 1 / n) * x2 / x1**2
         excess = (squares - noise) / expected
         return known, excess, variance / expected**2, noise / expected
+
+    def absent(self, table: Callable[[str], Columns]) -> float:
+        return absent_zeros(table("count"))
 
     def doubt(self, table: Callable[[str], Columns]) -> str:
         part = table("part")

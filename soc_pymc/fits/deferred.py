@@ -164,6 +164,10 @@ class Later(BackendArray):
     def _values(self) -> NDArray[Any]:
         return np.asarray(self._make(), dtype=self.dtype).reshape(self.shape)
 
+    def __deepcopy__(self, memo: Any) -> "Later":
+        # a lock of the property cannot be copied, and values do not change
+        return self
+
     def __getitem__(self, key: Any) -> Any:
         support = indexing.IndexingSupport.OUTER_1VECTOR
         part = self._values.__getitem__

@@ -21,10 +21,12 @@ from ..data.items import Grouping
 from ..data.statistics import Statistics
 from ..families.rows import RowSums
 from ..families.scales import RANK, SCALES
+from ..families.truncated import TruncatedRows
 from ..fits.deferred import RowValues, deferred, flat
 from ..fits.fit import Fit, other_total_of_statistics
 from .density import CHUNK, SAMPLED, with_labels
 
+_STEP = 1e-3  # of the mean's curve, for differences
 # parts of the score, each with its distribution of exposures
 _SHARE_PARTS = 20
 # of parameters, and of outcomes at least
@@ -65,6 +67,8 @@ def tree_of_draws(
     bins = xr.merge([bins, mixture_data(built), *functions, _atom_positions(pilot)])
     if pilot.rows.keys.size_cell:
         bins = bins.merge(_size_shares(pilot.rows, pilot.curves[0].position))
+    if stats.truncated:
+        bins = bins.merge(_listed(pilot, stats))
     if "effect_bin" in posterior.coords:
         bins["edge"] = ("edge", stats.edges)
     contents = {
@@ -83,6 +87,30 @@ def tree_of_draws(
     if built.extended is not None:
         tree.attrs["extended"] = 1
     return tree
+
+
+def _listed(pilot: Pilot, stats: Statistics) -> xr.Dataset:
+    """Totals that bins are expected to have given 1 or more, and what they tell of the mean.
+
+    They are the pilot's: the expected total, its variance, and its slope in the mean's curve.
+    """
+    assert isinstance(pilot.data, TruncatedRows)
+    location, dispersion = pilot.curves_at(pilot.coefficients)
+    middle = pilot.data.listed(location, dispersion)
+    ahead = pilot.data.listed(location + _STEP, dispersion)
+    values = middle.mean, middle.variance, (ahead.mean - middle.mean) / _STEP
+    n = stats.data["n"].to_numpy()
+    place_of = pilot.rows.keys.place_of
+    share = n / np.maximum(np.bincount(place_of, n), 1)[place_of]
+    names = "listed_total", "listed_variance", "listed_slope"
+    number = len(location)
+    totals = {}
+    for name, x in zip(names, values, strict=True):
+        of_place = np.bincount(
+            pilot.rows.place, middle.total(x, number), place_of[-1] + 1
+        )
+        totals[name] = "bin", (of_place[place_of] * share)[n > 0]
+    return xr.Dataset(totals)
 
 
 def scored_draws(built: Problem, posterior: xr.Dataset, monotone: bool) -> xr.Dataset:

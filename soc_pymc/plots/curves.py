@@ -18,7 +18,7 @@ from .._lib.arguments import (
     shown,
     switch,
 )
-from .._lib.arrays import Floats, equal_parts
+from .._lib.arrays import Floats, Ints, equal_parts
 from .._lib.errors import FitError
 from .._lib.reprs import counted
 from ..families import FAMILIES
@@ -238,6 +238,8 @@ def _data_points(fit: Fit, ax: Axes) -> None:
     label = (
         f"items: {_theta_words(fit)[1]} (bars: ± 1 s.e. of {outcome.words.noise} alone)"
     )
+    if outcome.truncated:
+        label = "items, given that those of 0 are absent (bars: ± 1 s.e.)"
     ax.errorbar(centre, estimate, yerr=ends, label=label, **_DOTS)
 
 
@@ -495,11 +497,36 @@ def _merged_outcomes(fit: Fit) -> tuple[Floats, Floats, Floats]:
     _, group = np.unique(part, return_inverse=True)
     weighted = items * fit.curves.position("mean", score)
     position = np.bincount(group, weighted) / np.bincount(group, items)
-    estimate, error = fit.curves.outcome.pooled_estimates(y, size, items, group)
     merged = fit.axis("mean").inverse(position)
+    if fit.curves.outcome.truncated:
+        estimate, error = _listed_estimates(fit, merged, y, group)
+    else:
+        estimate, error = fit.curves.outcome.pooled_estimates(y, size, items, group)
     merged[group[atom > 0]] = score[atom > 0]
     inside = np.isfinite(estimate) & fit.curves.outcome.theta.holds(estimate)
     return _drawn_at(fit, merged[inside]), estimate[inside], error[inside]
+
+
+def _listed_estimates(
+    fit: Fit, score: Floats, y: Floats, group: Ints
+) -> tuple[Floats, Floats]:
+    """Return the means of theta, and their errors, that explain totals of items of 1 or more.
+
+    They are one step from the curve, by what the totals tell of it.
+    """
+    bins = fit.curves.bins
+    order = np.argsort(bins["score"].to_numpy())
+    total, variance, slope = (
+        np.bincount(group, bins[f"listed_{name}"].to_numpy()[order])
+        for name in ("total", "variance", "slope")
+    )
+    outcome = fit.curves.outcome
+    location, _ = fit.curves.average(score)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        estimate = outcome.theta.score(
+            location + (np.bincount(group, y) - total) / slope
+        )
+        return estimate, outcome.noise(estimate) * np.sqrt(variance) / slope
 
 
 def _drawn_at(fit: Fit, score: Floats) -> Floats:

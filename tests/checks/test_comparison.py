@@ -199,6 +199,23 @@ def test_items_are_left_out_of_the_fit_that_they_made(example):
     assert "LOO-PIT" not in set(new.table["what"])
 
 
+def test_arviz_takes_items_that_say_nothing(example):
+    """ArviZ's leave-one-out of all items stops at one whose likelihood is the same in all draws."""
+    case = example("gamma")
+    frame = case.items.source.copy()
+    silent = frame.index[[3, 8]]
+    frame["exposure"] = frame["exposure"].astype(float)
+    frame.loc[silent, "count"] = 0
+    frame.loc[silent, "exposure"] = [0.0, 1e-14]
+    result = soc.check(case.fit, case.case.items(frame), subset=10**6, **QUIET)
+    densities = result.data["log_likelihood"]
+    assert densities.attrs["items_that_say_nothing"] == 2
+    assert densities.sizes["item"] == len(frame) - 2
+    assert np.isfinite(float(az.loo(result.data).elpd))
+    assert np.isfinite(az.loo_score(result.data).mean)  # which copies the draws
+    assert result.elpd.n_data_points == len(frame)
+
+
 @pytest.mark.slow
 def test_arviz_takes_checks_of_mixtures(example):
     case = example("gamma_mixture")

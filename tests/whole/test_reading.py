@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -257,3 +258,56 @@ def test_files_scored_at_once_do_not_multiply_threads(example, small_frame, tmp_
 
     arrow = pa.cpu_count() + pa.io_thread_count()
     assert most_threads(task) <= 6 + 5 + arrow
+
+
+def decimals(kind, width):
+    """Returns a function that makes a column of an Arrow table one of decimals."""
+
+    def cast(frame):
+        table = pa.Table.from_pandas(frame, preserve_index=False)
+        counts = pa.array([Decimal(int(count)) for count in frame["count"]], kind(width, 0))
+        return table.set_column(1, "count", counts)
+
+    return cast
+
+
+COUNTS = {
+    "pandas, sparse": lambda frame: frame.assign(count=pd.arrays.SparseArray(frame["count"])),
+    "Polars, 128 bits": lambda frame: pl.from_pandas(frame).cast({"count": pl.Int128}),
+    "Arrow, decimal32": decimals(pa.decimal32, 9),
+    "Arrow, decimal64": decimals(pa.decimal64, 18),
+    "Arrow, decimal256": decimals(pa.decimal256, 60),
+}
+
+
+@pytest.mark.parametrize("kind", COUNTS)
+def test_counts_of_rare_types_are_read(kind):
+    """The same statistics and posteriors as of 64-bit integers."""
+    frame = soc.simulation.s1(500, seed=4)[["score", "count", "exposure"]]
+    plain, other = (
+        soc.PoissonItems(table, **COUNT_ROLES) for table in (frame, COUNTS[kind](frame))
+    )
+    stats = soc.summarize(plain, **QUIET)
+    assert soc.summarize(other, **QUIET).data.equals(stats.data)
+    fit = soc.fit(stats, soc.Gamma(), **QUIET)
+    scored = [soc.item_posteriors(fit, items, **QUIET) for items in (plain, other)]
+    means = [np.asarray(table["theta_mean"]) for table in scored]
+    np.testing.assert_array_equal(*means)
+
+
+def test_half_floats_are_read():
+    frame = soc.simulation.s1(500, seed=4)[["score", "count", "exposure"]]
+    score = frame["score"].to_numpy().astype(np.float16)
+    exact = soc.PoissonItems(frame.assign(score=score.astype(float)), **COUNT_ROLES)
+    expected = soc.summarize(exact, **QUIET).data
+    halves = frame.assign(score=score)
+    for table in (halves, pl.from_pandas(halves), pa.Table.from_pandas(halves)):
+        items = soc.PoissonItems(table, **COUNT_ROLES)
+        assert soc.summarize(items, **QUIET).data.equals(expected)
+
+
+def test_counts_beyond_64_bits_are_refused():
+    frame = soc.simulation.s1(10, seed=4)
+    large = pl.from_pandas(frame).with_columns(count=pl.lit(2**70, pl.Int128))
+    with pytest.raises(soc.ItemsError, match=r"i128.*column 'count'"):
+        soc.summarize(soc.PoissonItems(large, **COUNT_ROLES), **QUIET)

@@ -1,5 +1,8 @@
 """Tables that list only what happened: fits, posteriors, checks, evaluation."""
 
+import re
+import warnings
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -7,6 +10,12 @@ import pytest
 from scipy import optimize, special, stats
 
 import soc_pymc as soc
+from soc_pymc.__main__ import main
+from soc_pymc._model.interpreter import ModelSpace
+from soc_pymc._model.problem import build
+from soc_pymc._model.pymc_model import pymc_model
+from soc_pymc._model.rows import rows_of
+from soc_pymc.plots import curves
 from soc_pymc.posterior.predictive import posterior_of
 from tests.tables import remote, source_of
 
@@ -253,3 +262,142 @@ def test_what_cannot_be_right_is_refused():
     assert scored.loc[every["y"] > 0, "theta_mean"].to_numpy() == pytest.approx(
         again["theta_mean"].to_numpy(), rel=1e-9
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "exposure", "scored"),
+    [
+        ("counts", 0.1, False),
+        ("counts", 1.0, True),
+        ("counts", 5.0, True),
+        ("successes", 12.0, False),
+        ("successes", 40.0, True),
+    ],
+)
+def test_one_warning_and_no_other_advice_without_the_option(kind, exposure, scored):
+    """The number that is named is a lower bound of those absent, at most 10% above by chance."""
+    every = made(kind, exposure, seed=12, n=4000, scored=scored)
+    items = items_of(listed(every), kind, scored)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        statistics = soc.summarize(items, joint=True)
+        fit = soc.fit(statistics)
+    (warning,) = (x for x in caught if issubclass(x.category, UserWarning))
+    words = rf"column 'y': no .* is 0, where at least ([\d,]+) of .*{type(items).__name__}"
+    matched = re.search(words, str(warning.message))
+    number = int(matched[1].replace(",", ""))
+    assert 10 <= number < 1.1 * (every["y"] == 0).sum()
+    for data in (items, statistics):
+        result = soc.check(fit, data, subset=50)
+        assert len(result.advice) == 1
+        assert re.search(words, result.advice[0])
+        assert result.remedies[0].roles == {"truncated": True}
+    again = soc.summarize(items_of(listed(every), kind, scored, truncated=True))
+    assert not again.outcome.absent(again.table)
+
+
+@pytest.mark.parametrize("kind", ["counts", "successes"])
+def test_tables_without_zeros_that_have_all_items_are_not_named(kind):
+    """Large counts, all items of a table with zeros, and single trials that all succeed."""
+    every = made(kind, 3.0, seed=5, n=600)
+    assert (
+        soc.summarize(items_of(every, kind)).outcome.absent(
+            soc.summarize(items_of(every, kind)).table
+        )
+        == 0.0
+    )
+    large = every.assign(y=np.arange(600) % 40 + 20, n=100)
+    labels = every.assign(y=1, n=1)
+    for frame in (large, labels) if kind == "successes" else (large,):
+        statistics = soc.summarize(items_of(frame, kind), on_leakage="ignore")
+        assert statistics.outcome.absent(statistics.table) < 10.0
+
+
+@pytest.mark.parametrize("kind", ["counts", "successes"])
+def test_the_picture_shows_means_of_all_items(kind):
+    """Dots are about their errors from the curve, which has its own: rms 1 of 40, within 0.4.
+
+    Expected totals of counts, and their slopes in the log mean, are those of the items to 5%.
+    """
+    every = made(kind, 0.5 if kind == "counts" else 15.0, seed=5, n=20_000)
+    frame = listed(every)
+    fit = soc.fit(soc.summarize(items_of(frame, kind, truncated=True)))
+    score, estimate, error = curves._merged_outcomes(fit)
+    slope = fit.curves.outcome.noise(estimate)  # of theta in its position
+    distance = fit.curves.outcome.theta.position(estimate) - fit.curves.average(score)[0]
+    z = distance * slope / error
+    assert len(z) > 30
+    assert np.sqrt(np.mean(z**2)) == pytest.approx(1.0, abs=0.4)
+    if kind == "counts":
+        drawn = soc.calibration_curves(fit, frame["t"])
+        shape, rate = (drawn[x].median(("chain", "draw")).to_numpy() for x in ("shape", "rate"))
+        size = frame["n"].to_numpy()
+        totals = [
+            (
+                factor * shape / rate * size / -np.expm1(-shape * np.log1p(factor * size / rate))
+            ).sum()
+            for factor in (1.0, 1.01)
+        ]
+        bins = fit.curves.bins
+        assert bins["listed_total"].sum() == pytest.approx(totals[0], rel=0.05)
+        by_hand = (totals[1] - totals[0]) / np.log(1.01)
+        assert bins["listed_slope"].sum() == pytest.approx(by_hand, rel=0.05)
+
+
+def test_command_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    frame = listed(made("counts", 1.0, seed=9, n=800))
+    frame.to_parquet("items.parquet")
+    roles = ["--score", "t", "--count", "y", "--exposure", "n", "--truncated"]
+    assert main(["summarize", "items.parquet", *roles, "--out", "s.nc", "--quiet"]) == 0
+    assert soc.load_statistics("s.nc").data.equals(
+        soc.summarize(items_of(frame, truncated=True)).data
+    )
+    assert main(["fit", "s.nc", "--out", "f.nc", "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["check", "f.nc", "items.parquet", "--truncated", "--quiet"]) == 0
+    assert "counts of 1" in capsys.readouterr().out
+    values = ["--score", "t", "--value", "y", "--noise-sd", "n", "--truncated"]
+    assert main(["summarize", "items.parquet", *values, "--out", "v.nc", "--quiet"]) == 2
+    assert "--truncated is not for values" in capsys.readouterr().err
+
+
+def test_numpy_and_pymc_have_the_same_parameters():
+    """With the level along the ridge, at draws and far out: to rounding."""
+    frame = listed(made("counts", 0.5, seed=2, n=900))
+    built = build(soc.summarize(items_of(frame, truncated=True)), soc.Gamma(), full=True)
+    assert 0.3 < built.coordinates.parts[0].line.bend.share < 1.0
+    ours, theirs = built.coordinates, ModelSpace(built, pymc_model(built))
+    rng = np.random.default_rng(1)
+    points = np.array([0.0, 1.0, -2.0, 4.0])[:, None] * rng.normal(size=len(ours.start))
+    at, expected = ours.at(points), theirs.at(points)
+    np.testing.assert_allclose(at.log_density, expected.log_density, rtol=1e-9)
+    slopes = [rng.normal(size=values.shape) for values in at.coefficients]
+    for values, known in zip(at.coefficients, expected.coefficients, strict=True):
+        np.testing.assert_allclose(values, known, rtol=1e-9, atol=1e-12)
+    gradient, known = at.gradient(slopes), expected.gradient(slopes)
+    np.testing.assert_allclose(gradient, known, rtol=1e-7, atol=1e-7 * np.abs(known).max())
+
+
+@pytest.mark.parametrize("seed", [100, 103])
+def test_few_small_counts_have_the_posterior_of_a_grid(seed):
+    """Of both levels, which are all that there is without a score; sds to 5%, means to 0.1 sd."""
+    frame = listed(made("counts", 0.1, seed, n=8000, scored=False))
+    statistics = soc.summarize(items_of(frame, scored=False, truncated=True))
+    fit = soc.fit(statistics)
+    assert fit.status.converged
+    parts = build(statistics, soc.Gamma()).coordinates.parts
+    grid = np.meshgrid(np.linspace(-4.0, 1.2, 131), np.linspace(-8.0, 6.0, 141), indexing="ij")
+    rows = rows_of(statistics, statistics.family)[1]
+    log_density = rows.values(*(x.reshape(-1, 1) for x in grid))[:, 0].reshape(grid[0].shape)
+    for values, part in zip(grid, parts, strict=True):
+        mean, sd = part.design.line_mean[0], part.design.line_sd[0]
+        log_density = log_density - 0.5 * ((values - mean) / sd) ** 2
+    weight = np.exp(log_density - log_density.max())
+    weight /= weight.sum()
+    for name, values in zip(("log_mean", "log_cv2"), grid, strict=True):
+        mean = (weight * values).sum()
+        sd = np.sqrt((weight * (values - mean) ** 2).sum())
+        draws = fit.data["posterior"][name].to_numpy()
+        assert draws.std() == pytest.approx(sd, rel=0.05)
+        assert draws.mean() == pytest.approx(mean, abs=0.1 * sd)
