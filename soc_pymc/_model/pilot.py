@@ -166,7 +166,7 @@ def _rows_of_prior(
     """Rows of the likelihood, fewer where there are few events or many classes."""
     terms = prior.groups and bool(stats.groups), prior.exposure is not None, prior.atoms
     most_bins = max(_FEWEST_MERGED_BINS, int(family.rows.events(_merged_totals(stats))))
-    if terms[0] or terms[1] or prior.bin_effects:
+    if terms[0] or terms[1] or prior.bin_effects or stats.noise_law:
         capped = prior.bin_effects and prior.gridded
         most_bins = min(most_bins, _MOST_EFFECTS if capped else MOST_BINS)
     return rows_of(stats, family, *terms, most_bins)

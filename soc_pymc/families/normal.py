@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from numpy.random import Generator
 from numpy.typing import ArrayLike
 from scipy import special
@@ -41,6 +42,10 @@ _LOG_2PI = float(np.log(2.0 * np.pi))
 _ALIKE = 0.5
 _RELATED = 0.2  # the same, given the mean
 _LEAST_WRONG = 0.8  # share of the items that this concerns less
+# of cells that are added up where noise sds are estimates: steps an octave of noise variances and
+# degrees of freedom, and width in noise sds
+_NOISE_STEPS = 16
+_VALUE_WIDTH = 0.25
 _NOISE_CELLS = Cell("noise_cell", "size", "noise", 12, -(1 << 11))
 _VALUE_CELLS = Cell("value_cell", "outcome", "value", 26, -(1 << 25))
 _NOISE = (
@@ -387,6 +392,13 @@ class StudentRows(_ValueRows):
     total: Floats
     spread: Floats
 
+    shared_by = 8  # draws for which the true noise is computed once
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of the true noise."""
+        return self.place.shape[1]
+
     @staticmethod
     def log_probability(
         xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Sequence[Tensor]
@@ -416,7 +428,7 @@ class StudentRows(_ValueRows):
     @classmethod
     def of(cls, rows: int, cells: Mapping[str, Columns]) -> "StudentRows":
         """Build from joint cells with a column ``row``."""
-        table = cells["joint"]
+        table = _alike(cells["joint"])
         n = table["n"].astype(float)
         moderated = table["sum_moderated"] / n
         plain = NormalRows.of_noise(rows, moderated_cells(table))
@@ -441,6 +453,23 @@ class StudentRows(_ValueRows):
             total=plain.total,
             spread=plain.spread,
         )
+
+
+def _alike(table: Columns) -> Columns:
+    """Joint cells, with those of a row whose values and moderated noise are alike added up."""
+    sums = ("n", "sum_y", "sum_y2", "sum_moderated", "sum_total_df")
+    n = table["n"]
+    noise = np.rint(_NOISE_STEPS * np.log2(table["sum_moderated"] / n))
+    width = _VALUE_WIDTH * np.exp2(0.5 * noise / _NOISE_STEPS)
+    classes = {
+        "row": table["row"],
+        "noise": noise,
+        "value": np.floor(table["sum_y"] / n / width),
+        "df": np.rint(_NOISE_STEPS * np.log2(table["sum_total_df"] / n)),
+    }
+    lines = pd.DataFrame(classes | {name: table[name] for name in sums})
+    added = lines.groupby([*classes], as_index=False).sum()
+    return {name: added[name].to_numpy() for name in ("row", *sums)}
 
 
 def _nodes(line: Sequence[Tensor], place: Tensor, xp: ModuleType) -> Pair:

@@ -129,6 +129,8 @@ class RowSums(ABC):
     coupled: ClassVar[bool] = False
     # longest Newton step of the location in a row
     reach: ClassVar[float] = 1.0
+    # draws at once, where these share what is computed
+    shared_by: ClassVar[int] = 1
 
     if TYPE_CHECKING:
         total: Floats  # (rows,): observed total of each row
@@ -213,6 +215,11 @@ class RowSums(ABC):
         return [getattr(self, field.name) for field in fields(self)]  # type: ignore[arg-type]
 
     @property
+    def nodes(self) -> int:
+        """Numbers that a cell needs for a draw."""
+        return 1
+
+    @property
     def _starts(self) -> list[Ints]:
         """Offsets of the rows in each table of cells."""
         return [cells.start for cells in self._fields if isinstance(cells, Ragged)]
@@ -231,12 +238,12 @@ class RowSums(ABC):
         self, rows: Ints
     ) -> Iterator[tuple[Ints, int, tuple[NDArray[Any], ...]]]:
         """Places in `rows` with about as many cells, draws to take at once, and padded cells."""
-        sizes = sum(np.diff(start)[rows] for start in self._starts)
+        sizes = sum(np.diff(start)[rows] for start in self._starts) * self.nodes
         octave = np.frexp(np.asarray(sizes, dtype=float))[1]
         for size in np.unique(octave):
             places = np.flatnonzero(octave == size)
             most = 1 << int(size)
-            step = max(1, _CELLS_AT_ONCE // most)
+            step = max(1, _CELLS_AT_ONCE // (most * self.shared_by))
             for begin in range(0, len(places), step):
                 part = places[begin : begin + step]
                 draws = max(1, _CELLS_AT_ONCE // (most * len(part)))

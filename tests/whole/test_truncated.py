@@ -320,15 +320,33 @@ def test_tables_without_zeros_that_have_all_items_are_not_named(kind):
 
 @pytest.mark.parametrize("kind", ["counts", "successes"])
 def test_the_picture_shows_means_of_all_items(kind):
-    """Dots are about their errors from the curve, which has its own: rms 1 of 40, within 0.4."""
+    """Dots are about their errors from the curve, which has its own: rms 1 of 40, within 0.4.
+
+    Expected totals of counts, and their slopes in the log mean, are those of the items to 5%.
+    """
     every = made(kind, 0.5 if kind == "counts" else 15.0, seed=5, n=20_000)
-    fit = soc.fit(soc.summarize(items_of(listed(every), kind, truncated=True)))
+    frame = listed(every)
+    fit = soc.fit(soc.summarize(items_of(frame, kind, truncated=True)))
     score, estimate, error = curves._merged_outcomes(fit)
     slope = fit.curves.outcome.noise(estimate)  # of theta in its position
     distance = fit.curves.outcome.theta.position(estimate) - fit.curves.average(score)[0]
     z = distance * slope / error
     assert len(z) > 30
     assert np.sqrt(np.mean(z**2)) == pytest.approx(1.0, abs=0.4)
+    if kind == "counts":
+        drawn = soc.calibration_curves(fit, frame["t"])
+        shape, rate = (drawn[x].median(("chain", "draw")).to_numpy() for x in ("shape", "rate"))
+        size = frame["n"].to_numpy()
+        totals = [
+            (
+                factor * shape / rate * size / -np.expm1(-shape * np.log1p(factor * size / rate))
+            ).sum()
+            for factor in (1.0, 1.01)
+        ]
+        bins = fit.curves.bins
+        assert bins["listed_total"].sum() == pytest.approx(totals[0], rel=0.05)
+        by_hand = (totals[1] - totals[0]) / np.log(1.01)
+        assert bins["listed_slope"].sum() == pytest.approx(by_hand, rel=0.05)
 
 
 def test_command_line(tmp_path, monkeypatch, capsys):
