@@ -312,9 +312,9 @@ def _edges_of_bins(
     cells = scores["cell"][weights > 0]
     weights = weights[weights > 0]
     edges = binning.choose_edges(grid, cells, weights, bins, halve_ends=asked is None)
-    if options.warns_of_bins and len(edges) + 1 < (asked or _FEWEST_BINS):
+    if options.warns_of_bins and asked and len(edges) + 1 < asked:
         warn_user(
-            f"{len(edges) + 1} bins instead of {asked or _FEWEST_BINS}: equal scores stay "
+            f"{len(edges) + 1} bins instead of {asked}: equal scores stay "
             f"together, and there are only {len(scores['cell']):,} scores that differ, or a few of "
             "them hold more than a bin's share; ask for fewer bins",
             ItemsWarning,

@@ -143,6 +143,7 @@ def given_statistics(chosen: Chosen) -> Any:
         *_OTHERS,
         "by",
         "truncated",
+        "noise_df",
     )
     if given := [name for name in of_items if getattr(chosen, name)]:
         raise StatisticsError(
@@ -179,15 +180,18 @@ def items_of(chosen: Chosen, fitted: Fit | None = None) -> Items:
     names |= groups_of(chosen) or groups
     names |= {role: getattr(chosen, role) for role in _OTHERS if getattr(chosen, role)}
     source = chosen.items[0] if len(chosen.items) == 1 else chosen.items
-    noise_df = chosen.noise_df or (fitted and fitted.curves.noise_df)
-    if noise_df and kind.whole:
+    noise_df = chosen.noise_df
+    if noise_df is None and fitted and kind.observed in names:
+        noise_df = fitted.curves.noise_df
+    if noise_df is not None and kind.whole:
         raise StatisticsError(f"--noise-df is not for {kind.words.items}: leave it out")
     if chosen.truncated and not kind.whole:
         raise StatisticsError(
             f"--truncated is not for {kind.words.items}: leave it out"
         )
-    given: dict[str, Any] = {"noise_df": noise_df, "truncated": chosen.truncated}
-    options = {name: value for name, value in given.items() if value}
+    options: dict[str, Any] = (
+        {"truncated": chosen.truncated} if kind.whole else {"noise_df": noise_df}
+    )
     return ITEMS[kind.kind](source, **names.arguments, **options)
 
 

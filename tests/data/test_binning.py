@@ -126,6 +126,7 @@ def test_equal_scores_stay_together():
     scores = np.repeat([0.1, 0.2, 0.5, 0.9], [1000, 10, 1, 500])
     with pytest.warns(soc.ItemsWarning, match="4 bins instead of 20"):
         assert statistics(scores, bins=20).data["n"].to_numpy().tolist() == [1000, 10, 1, 500]
+    assert statistics(scores).bins == 4  # which nobody asked to be more
 
 
 @settings(max_examples=50)

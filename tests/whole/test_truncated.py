@@ -365,6 +365,11 @@ def test_command_line(tmp_path, monkeypatch, capsys):
     values = ["--score", "t", "--value", "y", "--noise-sd", "n", "--truncated"]
     assert main(["summarize", "items.parquet", *values, "--out", "v.nc", "--quiet"]) == 2
     assert "--truncated is not for values" in capsys.readouterr().err
+    values = [*values[:-1], "--noise-df", "0"]
+    assert main(["summarize", "items.parquet", *values, "--out", "v.nc", "--quiet"]) == 2
+    assert "noise_df=0.0 must be a finite number > 0" in capsys.readouterr().err
+    assert main(["check", "f.nc", "s.nc", "--noise-df", "3", "--quiet"]) == 2
+    assert "--noise-df: statistics have no columns" in capsys.readouterr().err
 
 
 def test_numpy_and_pymc_have_the_same_parameters():
