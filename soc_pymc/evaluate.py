@@ -420,7 +420,11 @@ def baselines(
 
     pooled = outcome.pooled_rate(float(total.sum()), float(weight.sum()))
     constant = np.full(len(places), pooled)
-    isotonic = np.interp(places, position, _isotonic(weight, total, outcome))
+    # where rates fall as scores rise, from the highest score on
+    falls = np.arange(len(total)) @ (total - average * weight) < 0.0
+    order = slice(None, None, -1 if falls else 1)
+    rates = _isotonic(weight[order], total[order], outcome)[order]
+    isotonic = np.interp(places, position, rates)
     estimates = {"constant": constant, "isotonic": isotonic}
     if len(position) < 2 or pooled != average:
         # no regression ends at a rate of 0, or at a probability of 1

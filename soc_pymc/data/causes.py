@@ -51,14 +51,20 @@ class Evidence:
         outcome = items.outcome
         roles = items.roles
         source = items.source
-        others = [x for x in number_columns(source) if x not in roles.values()]
-        table = opened(source, [*roles.columns, *others], hold=False)
+        df = roles.get("noise_df")  # one less than observations
+        taken = set(roles.values()) - {df}
+        others = [x for x in number_columns(source) if x not in taken]
+        columns = list(dict.fromkeys([*roles.columns, *others]))
+        table = opened(source, columns, hold=False)
         if kind_of(source) == "ibis":
             table = table.limit(_MOST_ROWS)
         rows = next(batches(table, size=_MOST_ROWS, source=source))
         score, y, size = columns_of(rows, roles.only(*outcome.bounds)).values()
         known = np.isfinite(outcome.estimate(y, size))
-        numbers = {name: np.asarray(rows[name], dtype=float)[known] for name in others}
+        numbers = {
+            name: np.asarray(rows[name], dtype=float)[known] + (name == df)
+            for name in others
+        }
         return cls(outcome, roles, score[known], y[known], size[known], numbers)
 
     @property

@@ -13,6 +13,7 @@ from .._lib.arguments import Rule
 from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import is_shown, parts, phase
+from .._lib.reprs import digits
 from .._lib.threads import ordered_map
 from ..data.engines import check_types, no_rows, scan
 from ..data.items import Items, check_outcomes
@@ -144,6 +145,8 @@ def posterior_roles(
         raise ItemsError(
             "the fit's items have a score, and these have none: give them score="
         )
+    if items.score is not None and not curves.roles.has_score:
+        raise ItemsError("the fit's items have no score: give these score=None")
     names = [role for role in (*outcome.bounds, "noise_df") if role in roles]
     if curves.groups:
         remedy = "the items name no column of groups: give them group="
@@ -201,6 +204,7 @@ def read_items(
         check_types(read, table)
         columns = dict(arrays_of(table, read.roles))
         refuse_invalid(columns, read)
+        refuse_unplaced(curves, items, columns["score"])
     if not curves.groups:
         columns.pop("group", None)
     warn_of_extrapolation(curves, columns["score"])
@@ -235,6 +239,19 @@ def refuse_invalid(columns: Columns, items: Items) -> None:
         raise ItemsError(
             "some items are not valid, but were when they were read again: try again"
         )
+
+
+def refuse_unplaced(curves: Curves, items: Items, score: Floats) -> None:
+    """Refuse scores that have no position on the fit's axes and are none of its atoms."""
+    for curve in ("mean", "variance"):
+        scale = curves.axis(curve).local
+        bad = ~scale.holds(score)
+        if bad.any() and (bad := bad & (curves.atom(score) == 0)).any():
+            raise ItemsError(
+                f"column {items.score!r}: {int(bad.sum()):,} of {len(score):,} scores are "
+                f"{scale.outside}, which the fit's curves need (first: {digits(score[bad][0])}): "
+                'drop or clip these scores, or fit with soc.Spline(scale="rank") for both curves'
+            )
 
 
 def refuse_weighted(items: Items) -> None:

@@ -28,6 +28,7 @@ from .._lib.threads import one_blas_thread, ordered_map
 from ..data import sources
 from ..data.engines import check_types
 from ..data.items import Items, check_items
+from ..fits.curves import Curves
 from ..fits.fit import Fit
 from ..prior_table import quantile_name
 from .averages import scorer
@@ -37,6 +38,7 @@ from .item_columns import (
     posterior_roles,
     refuse_invalid,
     refuse_taken,
+    refuse_unplaced,
 )
 from .predictive import posterior_of
 from .prior_build import digest_of
@@ -146,7 +148,7 @@ def item_posteriors(
     batch = _BATCH_OF_FEW if draws == "auto" else _BATCH
     score = scorer(posterior, probs, draws)
     far = Extrapolation(curves)
-    scoring = _Scoring(items, names, score, batch, out=target, far=far)
+    scoring = _Scoring(curves, items, names, score, batch=batch, out=target, far=far)
     try:
         if is_folder(target):
             made_by = {
@@ -180,6 +182,7 @@ def probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
 class _Scoring:
     """The scoring of a table of items, or of several, batch by batch."""
 
+    curves: Curves
     items: Items
     names: Sequence[str]  # of the new columns
     score: Scorer
@@ -271,6 +274,7 @@ class _Scoring:
         def scored(batch: "pa.RecordBatch") -> "pa.RecordBatch":
             columns = arrays_of(batch, self.items.roles)
             refuse_invalid(columns, self.items)
+            refuse_unplaced(self.curves, self.items, columns["score"])
             added = [pa.array(row) for row in self.score(columns)]
             with self.lock:
                 self.far.count(columns["score"])

@@ -33,6 +33,12 @@ def single_noise(seed, n=1000, score="t", column="k"):
     return soc.NormalItems(frame, score=score, value="x", noise_sd="sd")
 
 
+def with_df(items):
+    """Items whose only numbers of observations are the degrees of freedom of their noise sds."""
+    frame = items.source.assign(df=items.source["k"] - 1).drop(columns="k")
+    return replace(items, source=frame, noise_df="df")
+
+
 def percentages(seed, score="t"):
     """Rounded percentages of 20 to 400 trials, as counts without an exposure."""
     rng = np.random.default_rng(seed)
@@ -62,6 +68,7 @@ def weighted(seed):
     [
         (single_noise, COLUMN, "square root"),
         (lambda seed: single_noise(seed, score=None), COLUMN, "square root"),
+        (lambda seed: with_df(single_noise(seed)), "'df' says", "square root"),
         (lambda seed: single_noise(seed, column=None), FACTOR, "Otherwise the scores"),
         (lambda seed: single_noise(seed, score=None, column=None), FACTOR, "square root"),
         (percentages, "no count is above 100", "Otherwise the scores"),

@@ -216,6 +216,9 @@ def test_baselines_are_regressions():
     frame = pd.DataFrame({"score": [1, 2, 3, 4], "count": [0, 3, 1, 8], "exposure": [9, 10, 30, 9]})
     rates = baselines(frame, OUTCOMES["poisson"], np.arange(1.0, 5.0))["isotonic"]
     np.testing.assert_allclose(rates, [0.5 / 9, 0.1, 0.1, 8 / 9])
+    falling = frame.assign(score=5 - frame["score"])
+    again = baselines(falling, OUTCOMES["poisson"], np.arange(1.0, 5.0))["isotonic"]
+    np.testing.assert_allclose(again, rates[::-1])
     score = np.geomspace(0.001, 0.5, 40)
     count = np.round(1e9 * 1.5 * score**0.7)
     frame = pd.DataFrame({"score": score, "count": count, "exposure": 1e9})

@@ -137,3 +137,26 @@ def test_statistics_of_other_items_warn_about_bins(example, fit, frame):
             (text,) = warned(call)
             assert text.startswith(start)
     assert warned(lambda: soc.quantities.r_squared(fit, example("five_steps").statistics)) == []
+
+
+def test_scores_without_a_position_are_refused_by_column(fit, frame, tmp_path):
+    """A score of 0 has no logarithm, in tables and files, with outcomes and without."""
+    bad = with_scores(frame, 0.0, -1.0)
+    bad.to_parquet(tmp_path / "bad.parquet")
+    new = soc.PoissonItems(bad, score="score")
+    for call in (
+        lambda: soc.item_posteriors(fit, items_of(bad), **QUIET),
+        lambda: soc.item_posteriors(fit, items_of(str(tmp_path / "bad.parquet")), **QUIET),
+        lambda: soc.item_posteriors(fit, new, draws="all", **QUIET),
+        lambda: soc.check(fit, items_of(bad), **QUIET),
+        lambda: soc.decisions.probability_above(fit, items_of(bad), 0.1, **QUIET),
+    ):
+        with pytest.raises(soc.ItemsError, match=r"'score': 2 of 500 scores .* no logarithm"):
+            call()
+
+
+def test_items_with_scores_are_refused_by_a_fit_without(frame):
+    flat = soc.PoissonItems(frame, **{**COUNT_ROLES, "score": None})
+    fit = soc.fit(soc.summarize(flat, **QUIET), soc.Gamma(), **QUIET)
+    with pytest.raises(soc.ItemsError, match="give these score=None"):
+        soc.item_posteriors(fit, items_of(frame), **QUIET)
