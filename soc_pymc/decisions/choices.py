@@ -276,6 +276,8 @@ def value_of_exposure(
     """
     decision = read_decision(fit, items, progress)
     family = decision.posterior.family
+    prior = decision.posterior.curves.prior
+    is_single = not (prior.gridded or prior.zero)
     extra = {"more": decision.numbers(more, "more", 0.0)}
     if threshold is not None:
         extra["threshold"] = decision.numbers(threshold, "threshold")
@@ -287,16 +289,13 @@ def value_of_exposure(
         variances = family.variance(theta.a, theta.b)
         mean = theta.average(means)
         variance = theta.average(variances) + theta.average((means - mean) ** 2)
-        if theta.weight is None:
+        if is_single:
             after = variance / (1.0 + family.outcome.response(more, mean, variance))
         else:
             after = expected_variance(family, theta, more)
         rows = [np.sqrt(variance), np.sqrt(after)]
         if threshold is not None:
-            coarse = theta
-            if theta.weight is None and len(theta.a) > _FEW:
-                draws = np.arange(_FEW) * len(theta.a) // _FEW
-                coarse = ThetaMixture(theta.a[draws], theta.b[draws])
+            coarse = theta.thinned(_FEW) if is_single else theta
             cut = columns["threshold"]
             rows.append(value_of_outcome(family, theta, coarse, more, cut))
         return rows

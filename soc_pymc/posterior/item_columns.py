@@ -52,6 +52,17 @@ class ThetaMixture:
             return total
         return (1.0 - self.zero) * total + self.zero * at_zero
 
+    def thinned(self, most: int) -> "ThetaMixture":
+        """At most so many of the components, at equal distances."""
+        number = len(self.a)
+        if number <= most:
+            return self
+        chosen = np.arange(most) * number // most
+        weight = None
+        if self.weight is not None:
+            weight = self.weight[chosen] / self.weight[chosen].sum(axis=0)
+        return ThetaMixture(self.a[chosen], self.b[chosen], weight, self.zero)
+
     def listed(self, family: Family) -> "ThetaMixture":
         """Append theta = 0 as a last component, so near 0 that no outcome can tell."""
         if self.zero is None or self.weight is None:

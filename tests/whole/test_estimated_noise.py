@@ -293,6 +293,18 @@ def test_many_degrees_of_freedom_are_known_noise():
     assert estimated.theta_sd.to_numpy() == pytest.approx(known.theta_sd, rel=0.03)
 
 
+def test_the_value_of_a_further_observation_is_that_of_known_noise():
+    """Of many degrees of freedom: sds to 2%, as curves and nodes are drawn anew; values alike."""
+    frame = table(600, 1e4, 12)
+    known, estimated = (
+        soc.decisions.value_of_exposure(fit_of(items), items, 0.5, threshold=0.3, **QUIET)
+        for items in (items_of(frame), items_of(frame, 1e4))
+    )
+    for name in ("sd_now", "sd_after"):
+        np.testing.assert_allclose(estimated[name], known[name], rtol=0.02)
+    assert estimated["value"].mean() == pytest.approx(known["value"].mean(), rel=0.05)
+
+
 def test_checks_see_the_noise(case):
     """The fit passes, on items and statistics."""
     frame, fit = case
