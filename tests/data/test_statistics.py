@@ -180,7 +180,7 @@ def test_values_too_far_apart_for_joint_cells_are_refused(example):
     with pytest.raises(soc.StatisticsError, match="more than 100 joint cells"):
         statistics("normal", spread, bins=4, joint=100)
     beyond = spread.assign(value=5 * spread["value"])
-    with pytest.raises(soc.ItemsError, match=r"'value': .*noise sds from 0"):
+    with pytest.raises(soc.ItemsError, match=r"'value': .*noise sds.* from 0"):
         statistics("normal", beyond, bins=4, joint=True)
     assert statistics("normal", beyond, bins=4).n_items == 500  # without joint cells
 
