@@ -202,7 +202,7 @@ def test_items_are_left_out_of_the_fit_that_they_made(example):
 def test_arviz_takes_items_that_say_nothing(example):
     """ArviZ's leave-one-out of all items stops at one whose likelihood is the same in all draws."""
     case = example("gamma")
-    frame = case.items.source.copy()
+    frame = case.items.source.head(300).copy()
     silent = frame.index[[3, 8]]
     frame["exposure"] = frame["exposure"].astype(float)
     frame.loc[silent, "count"] = 0
