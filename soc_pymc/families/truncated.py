@@ -302,8 +302,8 @@ class TruncatedRows(RowSums):
     ) -> tuple[Floats, Floats, Floats]:
         """Lower bounds of the Fisher information of both curves, and what they share, by row."""
         # d E(h)' Var(h)^-1 d E(h) of two functions h of the outcome (Godambe 1985), itself and
-        # whether it is 1. Where few items are absent, the information of all items, less what
-        # these tell of the dispersion, p0 (d log p0)^2 / (1 - p0)^2, may be larger
+        # whether it is 1. Where few items are absent, the information of all items, less that of
+        # the absent ones about the dispersion, p0 (d log p0)^2 / (1 - p0)^2, may be larger
         middle = self.listed(location, dispersion)
         number = len(location)
         ahead, behind = (self.listed(location + x, dispersion) for x in (_STEP, -_STEP))

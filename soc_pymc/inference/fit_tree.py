@@ -90,7 +90,7 @@ def tree_of_draws(
 
 
 def _listed(pilot: Pilot, stats: Statistics) -> xr.Dataset:
-    """Totals that bins are expected to have given 1 or more, and what they tell of the mean.
+    """Expected totals of bins whose items have 1 or more, for the mean of theta of all items.
 
     They are the pilot's: the expected total, its variance, and its slope in the mean's curve.
     """

@@ -512,7 +512,7 @@ def _listed_estimates(
 ) -> tuple[Floats, Floats]:
     """Return the means of theta, and their errors, that explain totals of items of 1 or more.
 
-    They are one step from the curve, by what the totals tell of it.
+    They are one step from the curve, along the slope of the totals in it.
     """
     bins = fit.curves.bins
     order = np.argsort(bins["score"].to_numpy())

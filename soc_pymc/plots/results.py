@@ -152,8 +152,7 @@ def plot_outliers(result: CheckResult, n: int = 10, ax: Axes | None = None) -> A
     ax = AX(ax, "ax")
     worst = result.worst(n)
     far = result.outliers
-    if far is None:  # which `worst` refuses
-        return ax
+    assert far is not None  # `worst` refuses it
     ax = style.panels(ax, (7.5, 4.5))[0]
     columns = far.gains.items.columns
     _, sds = residuals(far.gains.posterior, columns)

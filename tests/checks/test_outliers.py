@@ -44,7 +44,7 @@ def test_gross_errors_come_first(checked, table):
     assert [*worst.index[:3]] == [10, 500, 900]
     assert (worst["by_chance"] < 0.01).tolist() == [True, True, True, False]
     np.testing.assert_array_equal(worst["kind"], table["kind"][worst.index])
-    # p = 2 P(Z > |z|), but for the error of the curves: 10% of |z|
+    # p is 2 P(Z > |z|); the curves are not exact, which changes |z| by less than 10%
     z = stats.norm.isf(worst["p"][2:] / 2)
     np.testing.assert_allclose(np.abs(worst["sds"][2:]), z, rtol=0.1)
     assert "Chance does not explain 3 outcomes" in " ".join(checked.advice)
