@@ -22,6 +22,7 @@ from .checks._check import CheckResult as CheckResult
 from .checks._check import check as check
 from .checks._drift import drift as drift
 from .checks.comparison import compare as compare
+from .data.items import AmountItems as AmountItems
 from .data.items import BinomialItems as BinomialItems
 from .data.items import NormalItems as NormalItems
 from .data.items import PoissonItems as PoissonItems
@@ -33,6 +34,8 @@ from .families.priors import BetaMixture as BetaMixture
 from .families.priors import Constant as Constant
 from .families.priors import Gamma as Gamma
 from .families.priors import GammaMixture as GammaMixture
+from .families.priors import InverseGamma as InverseGamma
+from .families.priors import InverseGammaMixture as InverseGammaMixture
 from .families.priors import Normal as Normal
 from .families.priors import NormalMixture as NormalMixture
 from .families.priors import Spline as Spline

@@ -156,9 +156,9 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     )
     train, test = parts
     # outcomes to come may be 0
-    mark = {"truncated": True} if outcome.truncated else {}
+    later = {k: v for k, v in items.options.items() if k != "truncated"}
     kind = type(items)
-    return Split(kind(train, **roles | mark), kind(test, **roles))
+    return Split(kind(train, **roles | items.options), kind(test, **roles | later))
 
 
 def read_frame(items: Items) -> pd.DataFrame:
@@ -342,13 +342,12 @@ def _error_of_sum(values: Floats) -> Floats:
     return np.asarray(values.std(axis=1, ddof=1) * np.sqrt(n))
 
 
-def _expected(outcome: Outcome, predictor: Floats) -> tuple[Floats, Floats]:
-    """Theta at positions on the scale of theta, and its derivative."""
+def _expected(outcome: Outcome, predictor: Floats) -> Floats:
+    """Theta at positions on the scale of theta."""
     scale = outcome.theta
     if scale is not LINEAR:
         predictor = np.clip(predictor, -_FARTHEST, _FARTHEST)
-    theta = scale.score(predictor)
-    return theta, outcome.noise(theta)
+    return np.asarray(scale.score(predictor))
 
 
 def _regression(
@@ -362,10 +361,12 @@ def _regression(
     scale = outcome.theta
     coefficients[0] = scale.position(pooled)
     for _ in range(_MOST_STEPS):
-        theta, slope = _expected(outcome, design @ coefficients)
-        information = (design.T * (weight * slope)) @ design + np.diag(ridge)
+        theta = _expected(outcome, design @ coefficients)
+        factor = outcome.residual_factor(theta)
+        curvature = weight * outcome.noise(theta) * factor**2
+        information = (design.T * curvature) @ design + np.diag(ridge)
         damping = _DAMPING * np.trace(information) * np.eye(len(ridge))
-        pull = design.T @ (total - weight * theta) - ridge * coefficients
+        pull = design.T @ (factor * (total - weight * theta)) - ridge * coefficients
         step = np.linalg.solve(information + damping, pull)
         if scale is not LINEAR:  # which one step solves
             step = np.clip(step, -_LONGEST, _LONGEST)
@@ -384,7 +385,7 @@ def calibration_line(
     sd = float(x.std()) or 1.0
     standard = (x - x.mean()) / sd
     level, slope = _regression(outcome, standard, *outcome.weighted(y, size))
-    theta, _ = _expected(outcome, level + slope * standard)
+    theta = _expected(outcome, level + slope * standard)
     return outcome.log_likelihood(y, size, theta), float(slope) / sd
 
 
@@ -416,7 +417,7 @@ def baselines(
         x = basis.fit_transform(position[:, None])
         level, *slopes = _regression(outcome, x, events, total, ridge)
         predictor = level + basis.transform(places[:, None]) @ np.array(slopes)
-        return unit * _expected(outcome, predictor)[0]
+        return unit * _expected(outcome, predictor)
 
     pooled = outcome.pooled_rate(float(total.sum()), float(weight.sum()))
     constant = np.full(len(places), pooled)

@@ -130,6 +130,10 @@ class Formulas(ABC):
     positive: bool = True  # whether theta is
     no_size: float = 0.0  # size without information
 
+    def given(self, attrs: Mapping[Any, Any]) -> "Formulas":
+        """Return those of a fit with these attributes."""
+        return self
+
     @abstractmethod
     def parameters(self, location: Numbers, dispersion: Numbers, xp: Functions) -> Pair:
         """Return parameters from both curves."""
@@ -339,11 +343,66 @@ class NormalFormulas(Formulas):
         return (abs(y) < math.inf) & (n > 0) & (n < math.inf)
 
 
+class InverseGammaFormulas(Formulas):
+    """Inverse Gammas of shape a and scale b, and amounts of events; places are log theta."""
+
+    def __init__(self, shape: float = 1.0) -> None:
+        self.shape = float(shape)  # of the amount of one event
+
+    def given(self, attrs: Mapping[Any, Any]) -> "InverseGammaFormulas":
+        return type(self)(attrs.get("shape", 1.0))
+
+    def parameters(self, location: Numbers, dispersion: Numbers, xp: Functions) -> Pair:
+        # beyond, a - 2 would lose its digits
+        inverse = xp.exp(-xp.low(dispersion, 14.0))
+        return 2.0 + inverse, xp.exp(location) * (1.0 + inverse)
+
+    def update(self, a: Numbers, b: Numbers, y: Numbers, n: Numbers) -> Pair:
+        return a + self.shape * n, b + self.shape * y
+
+    def mean(self, a: Numbers, b: Numbers) -> Numbers:
+        return b / (a - 1.0)
+
+    def variance(self, a: Numbers, b: Numbers) -> Numbers:
+        return b / (a - 1.0) * (b / (a - 1.0)) / (a - 2.0)
+
+    def matched(self, mean: Numbers, variance: Numbers) -> Pair:
+        inverse = mean / variance * mean
+        return 2.0 + inverse, mean * (1.0 + inverse)
+
+    def log_factor(
+        self, a: Numbers, b: Numbers, y: Numbers, n: Numbers, xp: Functions
+    ) -> Numbers:
+        return _GAMMA.log_factor(a, b, self.shape * n, self.shape * y, xp)
+
+    def theta(self, t: Numbers, xp: Functions) -> Numbers:
+        return xp.exp(t)
+
+    def law(self, a: Numbers, b: Numbers, t: Numbers, xp: Functions) -> Pair:
+        below, density = _GAMMA.law(a, b, -t, xp)
+        return 1.0 - below, density
+
+    def middle(self, a: Numbers, b: Numbers, xp: Functions) -> Pair:
+        mean, square = _GAMMA.middle(a, b, xp)
+        return -mean, square
+
+    def possible(self, y: Numbers, n: Numbers) -> Numbers:
+        is_known = (y >= 0) & (n >= 0) & (y + n < np.inf)
+        return is_known & (n == np.floor(n)) & ((y > 0) == (n > 0))
+
+
+_GAMMA = GammaFormulas()
 CONJUGATES: Mapping[str, Formulas] = {
-    "Gamma": GammaFormulas(),
+    "Gamma": _GAMMA,
     "Beta": BetaFormulas(),
     "Normal": NormalFormulas(),
+    "InverseGamma": InverseGammaFormulas(),
 }
+
+
+def formulas_of(meta: Mapping[str, Any]) -> Formulas:
+    """Closed forms of the family that a table's description names."""
+    return CONJUGATES[meta["family"]].given(meta)
 
 
 def load(path: str | Path) -> PriorTable:
@@ -460,7 +519,7 @@ def score(
     """
     table = table if isinstance(table, PriorTable) else load(table)
     meta = table.meta
-    family = CONJUGATES[table.meta["family"]]
+    family = formulas_of(table.meta)
     score = meta["score"] if score is None else score
     if score is None:
         raise ValueError("the fit's items have a score: give score= of each")
@@ -512,7 +571,7 @@ def summaries_of(
     """Rows of `mixture_summaries` of so many items from their nodes, and flags of items."""
     out = np.full((3 + len(probs) + table.meta["zero"], number), np.nan)
     flagged = np.ones(number, dtype=bool)
-    family = CONJUGATES[table.meta["family"]]
+    family = formulas_of(table.meta)
     # what cannot be computed is NaN, and flagged
     with np.errstate(all="ignore"):
         for part, theta in nodes:
@@ -611,7 +670,7 @@ def nodes_given(
     And the ways (nodes, n) in which a mixture's weights vary before the outcomes.
     """
     x, w, y, n = place
-    family = CONJUGATES[meta["family"]]
+    family = formulas_of(meta)
     sums = list[Any]()
     ways = [values for name, values in node.items() if name.startswith("way_")]
     powers = {f"{i}{j}": math.prod([x] * i + [w] * j) for i, j in meta["terms"]}

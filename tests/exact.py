@@ -1,13 +1,15 @@
 """Exact references by mpmath at 50 digits: log marginals of outcomes, and tails of theta.
 
 Families go by the name of their prior. Curves are the family's own: log mean and log cv2 (Gamma),
-mean and log variance (Normal), logit of the mean and log(1/a + 1/b) (Beta).
+mean and log variance (Normal), logit of the mean and log(1/a + 1/b) (Beta). Amounts have a shape.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import mpmath as mp
+
+from tests.family_records import SHAPE
 
 mp.mp.dps = 50
 
@@ -28,6 +30,8 @@ def prior(family: str, first: float, second: float) -> tuple[Number, Number]:
         return mp.exp(-second), mp.exp(-second - first)
     if family == "Normal":
         return first, mp.exp(second)
+    if family == "InverseGamma":
+        return 2 + mp.exp(-second), mp.exp(first) * (1 + mp.exp(-second))
     return mp.exp(-second) * (1 + mp.exp(first)), mp.exp(-second) * (1 + mp.exp(-first))
 
 
@@ -50,6 +54,12 @@ def _log_marginal_terms(
             return [mp.mpf(0 if y == 0 else "-inf")]
         log_odds = -(a + y) * mp.log1p(n / b)
         return [_rising(a, y), y * mp.log(n * a / b), log_odds, -mp.loggamma(y + 1)]
+    if family == "InverseGamma":
+        if n == 0:
+            return [mp.mpf(0 if y == 0 else "-inf")]
+        n, ratio = SHAPE * n, SHAPE * y / b
+        log_odds = -(a + n) * mp.log1p(ratio)
+        return [_rising(a, n), n * mp.log(a * ratio), log_odds, -mp.loggamma(n), -mp.log(y)]
     choose = mp.loggamma(n + 1) - mp.loggamma(y + 1) - mp.loggamma(n - y + 1)
     binomial = [y * mp.log(a / (a + b)), (n - y) * mp.log(b / (a + b)), choose]
     return [*binomial, _rising(a, y), _rising(b, n - y), -_rising(a + b, n)]
@@ -121,12 +131,16 @@ def theta_tails(family: str, cut: float, a: float, b: float) -> dict[str, Number
     """P(theta <= cut), P(theta > cut), E(theta - cut)+, E(cut - theta)+ and the density of theta.
 
     Both expectations are (mean - cut) times a tail plus tau times the density, with tau = cut / b
-    for a Gamma, the variance for a Normal and cut (1 - cut) / (a + b) for a Beta.
+    for a Gamma, cut^2 / (a - 1) for an inverse Gamma, the variance for a Normal and
+    cut (1 - cut) / (a + b) for a Beta.
     """
     cut, a, b = numbers(cut, a, b)
     if family == "Gamma":
         law, position = _log_gamma(a), mp.log(b * cut)
         mean, rise, tau = a / b, 1 / cut, cut / b
+    elif family == "InverseGamma":
+        law, position = _log_gamma(a), mp.log(b / cut)
+        mean, rise, tau = b / (a - 1), 1 / cut, cut**2 / (a - 1)
     elif family == "Beta":
         law, position = _logit_beta(a, b), mp.log(cut) - mp.log1p(-cut)
         mean, rise, tau = a / (a + b), 1 / (cut * (1 - cut)), cut * (1 - cut) / (a + b)
@@ -134,6 +148,8 @@ def theta_tails(family: str, cut: float, a: float, b: float) -> dict[str, Number
         law = _LogConcave(lambda u: -u * u / 2 - mp.log(2 * mp.pi) / 2, lambda u: -u, mp.mpf(1) / 2)
         position, mean, rise, tau = (cut - a) / mp.sqrt(b), a, 1 / mp.sqrt(b), b
     lower, upper = law.tails(position)
+    if family == "InverseGamma":  # the position falls with theta
+        lower, upper = upper, lower
     density = rise * mp.exp(law.log_density(position))
     excess = (mean - cut) * upper + tau * density
     shortfall = (cut - mean) * lower + tau * density

@@ -21,7 +21,9 @@ OVER = ("chain", "draw")  # of draws
 COUNT_ROLES = {"score": "score", "count": "count", "exposure": "exposure"}
 VALUE_ROLES = {"score": "score", "value": "value", "noise_sd": "noise_sd"}
 TRIAL_ROLES = {"score": "score", "successes": "successes", "trials": "trials"}
+AMOUNT_ROLES = {"score": "score", "amount": "amount", "events": "events"}
 ROLES = {
+    soc.AmountItems: AMOUNT_ROLES,
     soc.PoissonItems: COUNT_ROLES,
     soc.NormalItems: VALUE_ROLES,
     soc.BinomialItems: TRIAL_ROLES,
@@ -58,6 +60,18 @@ def trial_frame(n: int = 2000, seed: int = 5) -> pd.DataFrame:
     return pd.DataFrame(columns | {"kind": kind, "theta": theta})
 
 
+def amount_frame(n: int = 2000, seed: int = 6) -> pd.DataFrame:
+    """Returns simulated amounts of 1 to a few dozen events, each amount of shape 2."""
+    rng = np.random.default_rng(seed)
+    score = rng.lognormal(0.0, 0.6, n)
+    theta = 1.1 * score**0.9 * 5.0 / rng.standard_gamma(6.0, n)
+    events = np.ceil(rng.lognormal(1.0, 1.0, n)).astype(int)
+    amount = 0.5 * theta * rng.standard_gamma(2.0 * events)
+    kind = np.where(np.arange(n) % 3 == 0, "a", "b")
+    columns = {"score": score, "amount": amount, "events": events}
+    return pd.DataFrame(columns | {"kind": kind, "theta": theta})
+
+
 @dataclass(frozen=True)
 class Case:
     """The constructors of one example: how its items, statistics and fit are made."""
@@ -85,11 +99,18 @@ FAMILIES = {
     "gamma": Case(count_frame, soc.PoissonItems, soc.Gamma(), method=soc.VI(seed=1)),
     "normal": Case(value_frame, soc.NormalItems, soc.Normal()),
     "beta": Case(trial_frame, soc.BinomialItems, soc.Beta()),
+    "inverse_gamma": Case(amount_frame, soc.AmountItems, soc.InverseGamma(), roles={"shape": 2.0}),
     "gamma_mixture": Case(count_frame, soc.PoissonItems, soc.GammaMixture(**SMALL_MIXTURE)),
     "normal_mixture": Case(value_frame, soc.NormalItems, soc.NormalMixture(**SMALL_MIXTURE)),
     "beta_mixture": Case(trial_frame, soc.BinomialItems, soc.BetaMixture(**SMALL_MIXTURE)),
+    "inverse_gamma_mixture": Case(
+        amount_frame,
+        soc.AmountItems,
+        soc.InverseGammaMixture(**SMALL_MIXTURE),
+        roles={"shape": 2.0},
+    ),
 }
-SINGLE_FAMILIES = ("gamma", "normal", "beta")
+SINGLE_FAMILIES = ("gamma", "normal", "beta", "inverse_gamma")
 _FEW = {"mean": soc.Spline(knots=6), "variance": soc.Spline(knots=4)}
 TERMS = {
     "groups": Case(

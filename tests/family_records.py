@@ -29,14 +29,21 @@ class Record:
     factor: float  # theta of the moved item is shift + factor theta
     shift: float
     unit: float  # width of an outcome's unit after the move, by which its density falls
+    least: float = 0.0  # that the first parameter exceeds
 
     def outcomes(self, a: float, b: float, size: float) -> tuple[np.ndarray, np.ndarray]:
         """Outcomes that have all probability but 1e-13, and weights for sums over them."""
         low, high = self.marginal(a, b, size).ppf([1e-14, 1.0 - 1e-14])
         if self.family.outcome.whole:
             return np.arange(high + 1.0), np.ones(int(high) + 1)
+        if self.family.outcome.positive:
+            grid = np.geomspace(low, high, 4001)
+            return grid, grid * np.log(grid[1] / grid[0])
         grid = np.linspace(low, high, 4001)
         return grid, np.full(len(grid), grid[1] - grid[0])
+
+
+SHAPE = 2.5  # of amounts
 
 
 def prior_parameters(name: str, mean: Any, variance: Any) -> tuple[Any, Any]:
@@ -45,6 +52,8 @@ def prior_parameters(name: str, mean: Any, variance: Any) -> tuple[Any, Any]:
         return mean**2 / variance, mean / variance
     if name == "Normal":
         return mean, variance
+    if name == "InverseGamma":
+        return 2.0 + mean**2 / variance, mean * (1.0 + mean**2 / variance)
     total = mean * (1.0 - mean) / variance - 1.0
     return mean * total, (1.0 - mean) * total
 
@@ -56,6 +65,8 @@ def updated_parameters(name: str, a: Any, b: Any, outcome: Any, size: Any) -> tu
     if name == "Normal":
         precision = 1.0 / b + 1.0 / size**2
         return (a / b + outcome / size**2) / precision, 1.0 / precision
+    if name == "InverseGamma":
+        return a + SHAPE * size, b + SHAPE * outcome
     return a + outcome, b + size - outcome
 
 
@@ -110,5 +121,22 @@ RECORDS = {
         factor=-1.0,
         shift=1.0,
         unit=1.0,
+    ),
+    "InverseGamma": Record(
+        FAMILIES["InverseGamma"].given({"shape": SHAPE}),
+        theta=lambda a, b: stats.invgamma(a, scale=b),
+        outcome=lambda theta, size: stats.gamma(SHAPE * size, scale=theta / SHAPE),
+        marginal=lambda a, b, size: stats.betaprime(SHAPE * np.asarray(size), a, scale=b / SHAPE),
+        priors=((5.0, 8.0), (14.0, 60.0), (402.0, 1000.0)),
+        extreme_priors=((2.001, 0.3), *((a, 0.2 * a) for a in (3.5, 1e3, 1e6, 1e12))),
+        sizes=(1.0, 4.0, 200.0),
+        extreme_sizes=(1.0, 3.0, 300.0, 1_000_000.0),
+        certain=lambda theta: (theta * 1e13, 1e13),
+        # amounts in another unit
+        moved=lambda a, b, y, size: (a, 7.0 * b, 7.0 * y, size),
+        factor=7.0,
+        shift=0.0,
+        unit=7.0,
+        least=2.0,
     ),
 }

@@ -129,7 +129,7 @@ def rows_of(
     cells = {name: cells_by_row(stats, rows, name) for name in names}
     if place_of[-1] + 1 < stats.bins:  # bins are merged
         cells |= {name: pooled(cells[name]) for name in names if name != "part"}
-    return rows, family.rows.of(len(rows.n), cells)
+    return rows, family.rows_of(len(rows.n), cells)
 
 
 def _size_limit(stats: Statistics, outcome: Outcome) -> float | None:

@@ -140,7 +140,7 @@ def curve_rows(curves: Curves, stats: Statistics) -> CurveRows:
     n = np.bincount(base["row"], base["n"], len(place))
     if by_size:
         size = np.bincount(base["row"], base["n"] * family.outcome.mean_size(base)) / n
-    sums = family.rows.of(len(place), tables).with_spread(bins.spread[place])
+    sums = family.rows_of(len(place), tables).with_spread(bins.spread[place])
     labels = None if bins.labels is None else bins.labels[place]
     average = curves.average(bins.score[place], labels, size)
     return CurveRows(sums, bins.score[place], n, *average)

@@ -133,7 +133,7 @@ class Cause:
 
 def _noise_of_column(seen: Evidence) -> str:
     """Evidence for a column of numbers of observations whose square root divides noise sds."""
-    if seen.outcome.whole:
+    if not seen.outcome.direct:
         return ""
     constant = max(seen.log_likelihood(share * seen.noise) for share in _SHARES)
     gains = {
@@ -150,7 +150,7 @@ def _noise_of_column(seen: Evidence) -> str:
 
 def _noise_alike(seen: Evidence) -> str:
     """Evidence for noise sds that are too large by one factor."""
-    if seen.outcome.whole or not _HARDLY < seen.ratio < _HALF:
+    if not seen.outcome.direct or not _HARDLY < seen.ratio < _HALF:
         return ""
     third = equal_parts(seen.size, 3)
     shares = np.bincount(third, seen.residual**2) / np.bincount(third, seen.noise)
@@ -187,7 +187,9 @@ def _repeated(seen: Evidence) -> str:
 def _seen_outcomes(seen: Evidence) -> str:
     if not seen.has_score:
         return ""
-    other = "" if seen.outcome.whole else " (or noise sds are of single observations)"
+    other = (
+        "" if not seen.outcome.direct else " (or noise sds are of single observations)"
+    )
     return f"the scores probably saw the very outcomes they are to be calibrated with{other}"
 
 

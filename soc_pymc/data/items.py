@@ -10,10 +10,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .._lib.arguments import POSITIVE, shown, switch
+from .._lib.arguments import POSITIVE, Real, shown, switch
 from .._lib.arrays import Ints
 from .._lib.errors import ItemsError, StatisticsError
 from ..families import family_of_kind
+from ..families.family import Family
 from ..families.outcome import Outcome
 from .roles import CROSS, MARK, NO_SCORE, Roles, is_group
 
@@ -24,9 +25,12 @@ _MONTH = r"(0[469]|11)-(0[1-9]|[12]\d|30)"
 # pattern of a calendar day YYYY-MM-DD, as engines read it
 DAY = rf"^(\d{{4}}-({_SHORT}|{_MONTH}|{_LONG})|{_LEAP})$"
 
+# of amounts, with room for the limits of Exponential and of equal amounts
+_SHAPE = Real(above=1e-3, below=1e6)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
-class _Roles:
+class AnyItems:
     """Columns by role, for items of every kind."""
 
     source: Any
@@ -87,9 +91,14 @@ class _Roles:
         return Roles({role: name for role, name in columns.items() if name is not None})
 
     @property
+    def family(self) -> Family:
+        """The conjugate family of their outcomes."""
+        return family_of_kind(self.kind, self.options)
+
+    @property
     def outcome(self) -> Outcome:
         """The kind of their outcomes."""
-        return family_of_kind(self.kind, self.is_truncated).outcome
+        return self.family.outcome
 
     @property
     def is_truncated(self) -> bool:
@@ -115,7 +124,7 @@ class _Roles:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PoissonItems(_Roles):
+class PoissonItems(AnyItems):
     """Items with a score and a count y ~ Poisson(theta N) in a known exposure N.
 
     The table is read and validated when it is first used.
@@ -182,7 +191,7 @@ class PoissonItems(_Roles):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class NormalItems(_Roles):
+class NormalItems(AnyItems):
     """Items with a score and a value y ~ Normal(theta, s^2) with a known noise sd s.
 
     Parameters
@@ -259,7 +268,7 @@ class NormalItems(_Roles):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class BinomialItems(_Roles):
+class BinomialItems(AnyItems):
     """Items with a score and successes y ~ Binomial(n, theta) in a known number of trials n.
 
     Parameters
@@ -308,10 +317,74 @@ class BinomialItems(_Roles):
     kind: ClassVar[str] = "binomial"
 
 
-Items = PoissonItems | NormalItems | BinomialItems
+@dataclass(frozen=True, eq=False, repr=False)
+class AmountItems(AnyItems):
+    """Items with a score and the sum of the amounts of n events, y ~ Gamma(k n, k / theta).
+
+    Each amount has mean theta and the known shape k, whose square root is 1 over its cv.
+
+    Parameters
+    ----------
+    source : table, str or list[str]
+        As for `PoissonItems`.
+    score : str or None
+        As for `PoissonItems`.
+    amount : str or None
+        Column of the sums of the items' amounts: numbers > 0, and 0 for items without events.
+        Optional as `count` of `PoissonItems`.
+    events : str or None
+        Column of the numbers of events: whole numbers >= 0. Needed with `amount`. Items of 0 events
+        say nothing and are kept.
+    shape : float
+        Shape k of each amount, between 0.001 and 1e6; 1 is an Exponential.
+    group : str or Sequence[str] or None
+        As for `PoissonItems`.
+    id : str or None
+        As for `PoissonItems`.
+    fold : str or None
+        As for `PoissonItems`.
+    cluster : str or None
+        As for `PoissonItems`.
+    date : str or None
+        As for `PoissonItems`.
+    weight : str or None
+        As for `PoissonItems`.
+
+    Raises
+    ------
+    ItemsError
+        As for `PoissonItems`, or if the shape is not such a number.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> soc.AmountItems("claims.csv", score="t", amount="paid", events="claims", shape=0.8)
+    AmountItems('claims.csv', score='t', amount='paid', events='claims', shape=0.8)
+    """
+
+    _: KW_ONLY
+    amount: str | None = None
+    events: str | None = None
+    shape: float = 1.0
+
+    kind: ClassVar[str] = "amount"
+
+    def __post_init__(self) -> None:
+        shape = _SHAPE(self.shape, "shape", ItemsError)
+        object.__setattr__(self, "shape", shape)
+        super().__post_init__()
+
+    @property
+    def options(self) -> dict[str, float]:
+        """Arguments besides the columns by role."""
+        return {"shape": self.shape}
+
+
+Items = PoissonItems | NormalItems | BinomialItems | AmountItems
 
 ITEMS: Mapping[str, type[Items]] = {
-    items.kind: items for items in (PoissonItems, NormalItems, BinomialItems)
+    items.kind: items
+    for items in (PoissonItems, NormalItems, BinomialItems, AmountItems)
 }
 ANY_ITEMS = " or ".join(f"soc.{items.__name__}(...)" for items in ITEMS.values())
 

@@ -34,7 +34,7 @@ _NO_FOLDS = "none: summarize with folds=10"
 _FORMAT = "soc_pymc-statistics-4"
 # attributes that statistics share to be added
 _SHARED = (
-    "kind", "roles", "noise_df", "cells", "folds_by", "weights", "folds", "edges"
+    "kind", "roles", "noise_df", "shape", "cells", "folds_by", "weights", "folds", "edges"
 )  # fmt: skip
 # cap on one bin's excess over noise, because its theta may vary
 MOST_Z = 3.0
@@ -78,7 +78,7 @@ class Statistics:
     @property
     def family(self) -> Family:
         """The conjugate family of the items' outcomes."""
-        return family_of_kind(self.kind, self.truncated)
+        return family_of_kind(self.kind, self.data.attrs)
 
     @property
     def outcome(self) -> Outcome:

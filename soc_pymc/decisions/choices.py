@@ -354,6 +354,7 @@ def _possible(family: Family, size: Floats) -> Floats:
 def _cut_off(family: Family, theta: ThetaMixture, size: Floats, cut: Floats) -> Floats:
     """Least further outcome with E(theta | y, y') above the cut, or one beyond all."""
     outcome = family.outcome
+    scale = family.further_scale
     weight = np.ones_like(theta.a) if theta.weight is None else theta.weight
     mean, sd, tail = family.outcome_moments(theta.a, theta.b, size)
     low = (mean - _FAR * sd).min(axis=0)
@@ -363,7 +364,8 @@ def _cut_off(family: Family, theta: ThetaMixture, size: Floats, cut: Floats) -> 
         low = np.zeros_like(low)
         high = np.minimum(np.ceil(high), most)
 
-    def gap(y: Floats, item: Floats) -> Floats:
+    def gap(place: Floats, item: Floats) -> Floats:
+        y = scale.score(place)
         i = item.astype(int)
         a = theta.a[:, i]
         b = theta.b[:, i]
@@ -375,7 +377,7 @@ def _cut_off(family: Family, theta: ThetaMixture, size: Floats, cut: Floats) -> 
     with np.errstate(invalid="ignore", over="ignore"):
         root = elementwise.find_root(gap, (low, high), args=(np.arange(len(cut)),))
     end = np.where(root.f_bracket[0] > 0.0, low, high + 1.0)
-    least = np.where(root.success, root.x, end)
+    least = scale.score(np.where(root.success, root.x, end))
     return np.ceil(least) if outcome.whole else np.asarray(least)
 
 
@@ -393,7 +395,7 @@ def _outcomes(
     family: Family, weight: Floats, a: Floats, b: Floats, size: Floats
 ) -> Pair:
     """Outcomes that stand for all, and their widths, (outcomes, n) or fewer."""
-    if not family.outcome.validity.size.whole:
+    if not (family.outcome.whole and family.outcome.validity.size.whole):
         return _grid(family, weight, a, b, size)
     # of successes and failures the rarer are counted: the grid is finer near 0
     swap = (weight * family.mean(a, b)).sum(axis=0) > 0.5
@@ -415,7 +417,9 @@ def _grid(
     if family.outcome.whole:
         low = np.floor(np.maximum(low, 0.0))
         return _count_grid(low, np.ceil(np.minimum(high, most)))
-    return low + (high - low) * np.linspace(0.0, 1.0, _GRID)[:, None], np.ones(1)
+    place = low + (high - low) * np.linspace(0.0, 1.0, _GRID)[:, None]
+    y = family.further_scale.score(place)
+    return y, np.gradient(y, axis=0)
 
 
 def _count_grid(low: Floats, high: Floats) -> Pair:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from .amounts import GammaInverseGamma
 from .binomial import BinomialBeta
 from .family import Family
 from .normal import NormalNormal
@@ -13,8 +14,9 @@ from .truncated import TruncatedBinomialBeta, TruncatedPoissonGamma
 GAMMA = PoissonGamma()
 NORMAL = NormalNormal()
 BETA = BinomialBeta()
+INVERSE_GAMMA = GammaInverseGamma()
 FAMILIES: Mapping[str, Family] = {
-    family.name: family for family in (GAMMA, NORMAL, BETA)
+    family.name: family for family in (GAMMA, NORMAL, BETA, INVERSE_GAMMA)
 }
 """Families by the name of their prior."""
 OUTCOMES: Mapping[str, Outcome] = {
@@ -30,11 +32,11 @@ TRUNCATED: Mapping[str, Family] = {
 
 def family_of(prior: Any, attrs: Mapping[Any, Any] | None = None) -> Family:
     """Return the family of a prior, or of a mixture's components, in a fit with attributes."""
-    family = FAMILIES[prior.family]
-    return TRUNCATED[family.outcome.kind] if "truncated" in (attrs or {}) else family
+    return FAMILIES[prior.family].given(attrs or {})
 
 
-def family_of_kind(kind: str, truncated: bool = False) -> Family:
-    """Return the family that is conjugate to outcomes of a kind."""
-    families = TRUNCATED.values() if truncated else FAMILIES.values()
-    return next(family for family in families if family.outcome.kind == kind)
+def family_of_kind(kind: str, attrs: Mapping[Any, Any] | None = None) -> Family:
+    """Return the family that is conjugate to outcomes of a kind, with these attributes."""
+    families = FAMILIES.values()
+    family = next(family for family in families if family.outcome.kind == kind)
+    return family.given(attrs or {})

@@ -5,18 +5,19 @@ Functions take either pair as two arrays and broadcast.
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Columns, Floats
 from ..prior_table import ARRAYS, Formulas, Law, Mixture, mixture_summaries, moments
 from .mixtures import Components
 from .outcome import Outcome
 from .rows import Pair, RowSums
+from .scales import LINEAR, Scale
 
 Generators = tuple[Generator, ...]
 
@@ -34,6 +35,9 @@ class Family(Formulas, Components):
     # sums of rows of items, and the log marginal given them
     rows: type[RowSums]
     parameter_names: tuple[str, str]  # of the conjugate parameters
+    # by which the first rises where a prior is weighted by theta
+    theta_power: float = 1.0
+    further_scale: Scale = LINEAR  # of the moments of further outcomes
 
     @property
     def curve_names(self) -> tuple[str, str]:
@@ -44,6 +48,21 @@ class Family(Formulas, Components):
     # copies are the family itself
     def __reduce__(self) -> tuple[Any, ...]:
         return _family_named, (self.name,)
+
+    def given(self, attrs: Mapping[Any, Any]) -> "Family":
+        """Return the family of items with these attributes."""
+        from . import TRUNCATED
+
+        return TRUNCATED[self.outcome.kind] if "truncated" in attrs else self
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """Attributes of items of which `given` makes this family."""
+        return {"truncated": 1} if self.outcome.truncated else {}
+
+    def rows_of(self, rows: int, cells: Mapping[str, Columns]) -> RowSums:
+        """Build so many rows from tables of cells, as `RowSums.of`."""
+        return self.rows.of(rows, cells)
 
     # --- curves
 
@@ -208,7 +227,7 @@ class Family(Formulas, Components):
     def outcome_moments(
         self, a: Floats, b: Floats, size: Floats
     ) -> tuple[Floats, Floats, Floats]:
-        """Mean and sd of outcomes, and how far their upper tail reaches beyond a Normal's."""
+        """Mean and sd of outcomes on their scale, and reach of the upper tail beyond a Normal's."""
 
     def further_log_density(
         self, y: Floats, size: Floats, a: Floats, b: Floats
@@ -220,8 +239,8 @@ class Family(Formulas, Components):
         self, least: Floats, size: Floats, a: Floats, b: Floats, cut: Floats
     ) -> tuple[Floats, Floats]:
         """E[cut - theta] over outcomes below `least`, and E[theta - cut] over the others."""
-        # theta's prior weighted by theta has a shape `a` one higher
-        plain, weighted = (self.below(least, size, shape, b) for shape in (a, a + 1.0))
+        shapes = a, a + self.theta_power
+        plain, weighted = (self.below(least, size, shape, b) for shape in shapes)
         mean = self.mean(a, b)
         rise = mean * (1.0 - weighted) - cut * (1.0 - plain)
         return cut * plain - mean * weighted, rise

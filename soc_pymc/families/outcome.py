@@ -412,6 +412,10 @@ class Outcome(ABC):
         high = self.theta.high * weight - 0.5
         return min(max(total, low), high) / weight
 
+    def residual_factor(self, theta: Floats) -> Floats:
+        """Factor of residuals in the score of theta's position: 1 on a canonical scale."""
+        return np.ones_like(theta)
+
     def weighted(self, y: Floats, size: Floats) -> Pair:
         """Weights, and outcomes times their weights: the ratio estimates theta."""
         return size, y

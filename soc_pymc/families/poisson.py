@@ -10,7 +10,6 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
@@ -35,11 +34,10 @@ from .rows import (
     Ragged,
     RowSums,
     Tensor,
-    by_row,
     columns,
     histogram,
     rising,
-    two_points,
+    weighted_points,
 )
 from .scales import LARGEST_COUNT, LOG, ZERO_EXPOSURE, Bounds, Cell
 from .special_functions import beta_tail, log_negative_binomial
@@ -60,16 +58,8 @@ _MOST_EVENTS = 1e18
 _MANY_COUNTS = 1e5
 _COUNT_TAIL = 20.0  # extent of a grid of further counts, in Gamma tails
 _COUNT_SUMS = ("n", "sum_y", "sum_y2", "sum_y3")
-_EXPOSURE_SUMS = (
-    "n",
-    "sum_N",
-    "sum_N2",
-    "sum_N3",
-    "sum_y",
-    "sum_yN",
-    "sum_yN2",
-    "sum_yN3",
-)
+_EXPOSURE_SUMS = "n", "sum_N", "sum_N2", "sum_N3"
+_WEIGHTED_SUMS = "sum_y", "sum_yN", "sum_yN2", "sum_yN3"
 # expected counts above exposures; in between, none is not evidence
 _FEW_EXPECTED = 0.1
 _SEVERAL = 5.0
@@ -315,7 +305,7 @@ class PoissonRows(RowSums):
             part = cells["part"]
             y_log_n = np.bincount(part["row"], part["sum_y_log_N"], rows)
         of_counts, log_factorials = histogram(rows, columns(counts, _COUNT_SUMS))
-        points = _exposure_points(rows, exposures)
+        points = weighted_points(rows, exposures, _EXPOSURE_SUMS, _WEIGHTED_SUMS)
         total = np.bincount(exposures["row"], exposures["sum_y"], rows)
         return cls(*of_counts, points, total, y_log_n - log_factorials, np.zeros(rows))
 
@@ -351,24 +341,6 @@ class PoissonRows(RowSums):
     def can_fit(self) -> NDArray[np.bool_]:
         """Rows with an event: without one the mean is 0 and its logarithm nowhere."""
         return self.total > 0
-
-
-def _exposure_points(rows: int, cells: Columns) -> Ragged:
-    """Distinct exposures, and the items and counts of each."""
-    row, n, n1, n2, n3, y, y1, y2, y3 = columns(cells, _EXPOSURE_SUMS)
-    occupied = y > 0
-    of_counts = (values[occupied] for values in (row, y, y1, y2, y3))
-    weights = (
-        pd.Series(weight).groupby([point_row, exposure]).sum()
-        for point_row, exposure, weight in (
-            two_points(row, n, n1, n2, n3),
-            two_points(*of_counts),
-        )
-    )
-    # exact cells share their points
-    points = pd.concat(weights, axis=1, sort=True).fillna(0.0)
-    place, size = (points.index.get_level_values(k).to_numpy() for k in (0, 1))
-    return by_row(rows, place, size, *points.to_numpy().T)
 
 
 # --- the family ----------------------------------------------------------------------------------

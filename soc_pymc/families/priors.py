@@ -299,6 +299,54 @@ class Beta(_Single):
 
 
 @dataclass(frozen=True)
+class InverseGamma(_Single):
+    """theta given the score t is inverse Gamma with E(theta | t) and Var(theta | t) smooth in t.
+
+    It is conjugate to amounts. Its shape is 2 + 1 / cv2, so that its variance is finite.
+
+    Parameters
+    ----------
+    mean : Spline
+        Curve of log E(theta | t).
+    variance : Spline
+        Curve of log cv2(t), as in `Gamma`.
+    exposure : Spline or None
+        As in `Gamma`, with events in place of the exposure.
+    monotone : bool
+        As in `Gamma`.
+    bin_effects : bool
+        As in `Gamma`.
+    groups : bool
+        As in `Gamma`.
+    zero : bool
+        Refused if True: amounts of events are never 0.
+    atoms : bool
+        As in `Gamma`.
+
+    Raises
+    ------
+    FitError
+        If a term is not what it must be.
+
+    Examples
+    --------
+    >>> InverseGamma().variance.scale
+    'log'
+    """
+
+    family: ClassVar[str] = "InverseGamma"
+    curve_names: ClassVar[tuple[str, str]] = ("log_mean", "log_cv2")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.zero:
+            raise FitError(
+                "zero=True is not for amounts, which are never 0 where there are events: leave it "
+                "out, or fit whether there is an event by soc.PoissonItems or soc.BinomialItems"
+            )
+
+
+@dataclass(frozen=True)
 class GammaMixture(_Mixture, Gamma):
     """theta given the score t is a mixture of Gammas on a grid, with weights smooth in t.
 
@@ -431,7 +479,53 @@ class BetaMixture(_Mixture, Beta):
     """
 
 
-PRIORS = Gamma, Normal, Beta, GammaMixture, NormalMixture, BetaMixture
-MixturePrior = GammaMixture | NormalMixture | BetaMixture
-Prior = Gamma | Normal | Beta
+@dataclass(frozen=True)
+class InverseGammaMixture(_Mixture, InverseGamma):
+    """theta given the score t is a mixture of inverse Gammas: `GammaMixture` for amounts.
+
+    Parameters
+    ----------
+    mean : Spline
+        As in `InverseGamma`.
+    variance : Spline
+        As in `InverseGamma`.
+    exposure : Spline or None
+        As in `InverseGamma`; all share the shape.
+    monotone : bool
+        As in `InverseGamma`.
+    bin_effects : bool
+        As in `InverseGamma`, with at most 40 of them.
+    groups : bool
+        As in `InverseGamma`; all share the shape.
+    zero : bool
+        As in `InverseGamma`.
+    atoms : bool
+        As in `InverseGamma`.
+    functions : int
+        As in `GammaMixture`.
+    knots : int
+        As in `GammaMixture`.
+    shape : float
+        As in `GammaMixture`.
+    drift : float
+        As in `GammaMixture`.
+
+    Raises
+    ------
+    FitError
+        If a term is not what it must be, or a number is out of range.
+
+    Examples
+    --------
+    >>> InverseGammaMixture().mean.scale
+    'log'
+    """
+
+
+PRIORS = (
+    Gamma, Normal, Beta, InverseGamma,
+    GammaMixture, NormalMixture, BetaMixture, InverseGammaMixture,
+)  # fmt: skip
+MixturePrior = GammaMixture | NormalMixture | BetaMixture | InverseGammaMixture
+Prior = Gamma | Normal | Beta | InverseGamma
 """Priors, mixtures included."""

@@ -443,6 +443,29 @@ def histogram(
     return (steps, wide), log_factorials
 
 
+def weighted_points(
+    rows: int,
+    cells: Columns,
+    names: Sequence[str],
+    weighted: Sequence[str] = (),
+) -> Ragged:
+    """Distinct values, with their items and any other weights, from sums of three powers.
+
+    `names` are those of the items and of values; those `weighted` have the weights' in place.
+    """
+    weights = []
+    for sums in filter(None, (names, weighted)):
+        row, weight, *powers = columns(cells, sums)
+        occupied = weight > 0
+        cell_sums = (values[occupied] for values in (row, weight, *powers))
+        place, value, share = two_points(*cell_sums)
+        weights.append(pd.Series(share).groupby([place, value]).sum())
+    # exact cells share their points
+    points = pd.concat(weights, axis=1, sort=True).fillna(0.0)
+    place, value = (points.index.get_level_values(k).to_numpy() for k in (0, 1))
+    return by_row(rows, place, value, *points.to_numpy().T)
+
+
 def columns(table: Columns, names: Sequence[str]) -> tuple[NDArray[Any], ...]:
     """Row of each cell, and its sums as real numbers."""
     return (table["row"], *(table[name].astype(float) for name in names))

@@ -125,20 +125,26 @@ def _negative_binomial(
     return value
 
 
-def _beta_kernel(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
+def _log_beta_kernel(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
     m = a + b
     gap = np.where(x < 0.5, m * x - a, b - m * complement)
     log = (
         stirling(m) - stirling(a) - stirling(b) - HALF_LOG_2PI + 0.5 * np.log(a / m * b)
     )
     log -= divergence(a, b, gap, m * x, m * complement)
-    return np.where((x > 0.0) & (complement > 0.0), np.exp(log), 0.0)
+    return np.where((x > 0.0) & (complement > 0.0), log, -np.inf)
+
+
+@in_blocks
+def log_beta_kernel(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
+    """Logarithm of `beta_kernel`."""
+    return _log_beta_kernel(x, complement, a, b)
 
 
 @in_blocks
 def beta_kernel(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
     """x^a (1 - x)^b / B(a, b), given also its complement 1 - x with all its digits."""
-    return _beta_kernel(x, complement, a, b)
+    return np.exp(_log_beta_kernel(x, complement, a, b))
 
 
 @compiled(_KERNELS, _WORTH_COMPILING)
@@ -225,7 +231,8 @@ def _beta_tail(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
         np.where(is_low, a, b),
         np.where(is_low, b, a),
     )
-    part = np.minimum(_beta_kernel(near, *others) * _beta_fraction(near, *others), 1.0)
+    kernel = np.exp(_log_beta_kernel(near, *others))
+    part = np.minimum(kernel * _beta_fraction(near, *others), 1.0)
     part = np.where(near > 0.0, part, 0.0)
     tail[~is_large] = np.where(is_low, 1.0 - part, part)
     return tail

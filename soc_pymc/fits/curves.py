@@ -103,6 +103,12 @@ class Curves:
         return self.roles.get("noise_df", law.df if law else None)
 
     @property
+    def item_options(self) -> dict[str, Any]:
+        """Arguments of items like the fit's besides columns, without truncated=True."""
+        options = {} if self.outcome.truncated else self.family.attrs
+        return options | ({"noise_df": self.noise_df} if self.noise_df else {})
+
+    @property
     def mean_only(self) -> bool:
         """True if the items, such as labels, do not inform the variance of theta."""
         return bool(self.attrs.get("mean_only", False))

@@ -15,7 +15,7 @@ import soc_pymc as soc
 
 from .._lib.errors import FitError, StatisticsError
 from .._lib.files import check_target
-from ..data.items import ITEMS, Items
+from ..data.items import ITEMS, AnyItems, Items
 from ..data.roles import NO_SCORE, Roles
 from ..families import FAMILIES, OUTCOMES
 from ..families.outcome import Outcome
@@ -26,7 +26,16 @@ _PARAMETERS = re.compile(r"^Parameters\n-+\n(.*?)(^\w+\n-+\n|\Z)", re.DOTALL | r
 _ENTRY = re.compile(r"^(\w+) : .*\n((?:    .*\n|\n)+)", re.M)
 _SENTENCE = re.compile(r".*?(?=[.:;] |\.$)")
 Option = Callable[[ArgumentParser], Any]
-_OUTCOME_ROLES = [r for kind in OUTCOMES.values() for r in (kind.observed, kind.size)]
+OUTCOME_ROLES = [r for kind in OUTCOMES.values() for r in (kind.observed, kind.size)]
+# arguments of items that name no column of their table
+ITEM_OPTIONS = tuple(
+    dict.fromkeys(
+        name
+        for items in ITEMS.values()
+        for name in inspect.signature(items).parameters
+        if name not in {*inspect.signature(AnyItems).parameters, *OUTCOME_ROLES}
+    )
+)
 _OTHERS = ("id", "fold", "cluster", "date", "weight")
 METHODS = {"vi": "VI", "nuts": "NUTS", "five-steps": "FiveSteps"}
 # priors by name, the default of each kind of items first
@@ -54,7 +63,8 @@ def options_of(function: str, **settings: dict[str, Any]) -> Option:
         for name, parameter in inspect.signature(
             getattr(soc, function)
         ).parameters.items():
-            if name in settings or _settings(parameter):
+            named = parameter.kind is not parameter.VAR_KEYWORD
+            if named and (name in settings or _settings(parameter)):
                 option(f"{function}.{name}", **settings.get(name, {}))(parser)
 
     return add
@@ -75,6 +85,24 @@ def option(parameter: str, flag: str = "", **settings: Any) -> Option:
             text += "; may be given several times"
         described = {"dest": name, "help": text, **inferred, **settings}
         parser.add_argument(flag or prefix + flag_of(name), **described)
+
+    return add
+
+
+def options_of_items(*names: str) -> Option:
+    """Parameters of items of all kinds, each as the first kind that has it describes it.
+
+    With `names`, of these alone.
+    """
+
+    def add(parser: ArgumentParser) -> None:
+        added = set[str]()
+        for items in ITEMS.values():
+            for name, parameter in inspect.signature(items).parameters.items():
+                chosen = name in (names or (name,)) and name not in added
+                if chosen and _settings(parameter):
+                    option(f"{items.__name__}.{name}")(parser)
+                    added.add(name)
 
     return add
 
@@ -113,6 +141,8 @@ def _settings(parameter: inspect.Parameter) -> dict[str, Any]:
         choices += [value for value in get_args(literal) if isinstance(value, str)]
     if choices:
         return {"choices": choices}
+    if {float, str} <= {*types}:
+        return {"type": number_or_name}
     for kind in (int, float, str):
         if kind in types:
             several = {"nargs": "*"} if isinstance(parameter.default, tuple) else {}
@@ -136,14 +166,13 @@ def given_statistics(chosen: Chosen) -> Any:
     if len(chosen.items) > 1:
         raise StatisticsError("give one file of statistics, or files of items")
     of_items = (
-        *_OUTCOME_ROLES,
+        *OUTCOME_ROLES,
         "score",
         "no_score",
         "group",
         *_OTHERS,
         "by",
-        "truncated",
-        "noise_df",
+        *ITEM_OPTIONS,
     )
     if given := [name for name in of_items if getattr(chosen, name)]:
         raise StatisticsError(
@@ -180,19 +209,17 @@ def items_of(chosen: Chosen, fitted: Fit | None = None) -> Items:
     names |= groups_of(chosen) or groups
     names |= {role: getattr(chosen, role) for role in _OTHERS if getattr(chosen, role)}
     source = chosen.items[0] if len(chosen.items) == 1 else chosen.items
-    noise_df = chosen.noise_df
-    if noise_df is None and fitted and kind.observed in names:
-        noise_df = fitted.curves.noise_df
-    if noise_df is not None and kind.whole:
-        raise StatisticsError(f"--noise-df is not for {kind.words.items}: leave it out")
-    if chosen.truncated and not kind.whole:
+    items = ITEMS[kind.kind]
+    options = {name: getattr(chosen, name) for name in ITEM_OPTIONS}
+    options = {name: x for name, x in options.items() if x not in (None, False)}
+    own = inspect.signature(items).parameters
+    if wrong := [name for name in options if name not in own]:
         raise StatisticsError(
-            f"--truncated is not for {kind.words.items}: leave it out"
+            f"{_flags(wrong[:1])} is not for {kind.words.items}: leave it out"
         )
-    options: dict[str, Any] = (
-        {"truncated": chosen.truncated} if kind.whole else {"noise_df": noise_df}
-    )
-    return ITEMS[kind.kind](source, **names.arguments, **options)
+    if fitted and kind.observed in names:
+        options = fitted.curves.item_options | options
+    return items(source, **names.arguments, **options)
 
 
 def number_or_name(word: str) -> float | str:

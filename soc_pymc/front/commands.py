@@ -20,13 +20,14 @@ from ..posterior.scoring import is_folder
 from . import arguments
 from .arguments import (
     AUTO,
+    OUTCOME_ROLES,
     PRIORS,
     Option,
     check_out,
     items_of,
-    number_or_name,
     option,
     options_of,
+    options_of_items,
     prior_of,
     word,
 )
@@ -40,12 +41,7 @@ _FIT = word(
 )
 _STATISTICS = word("statistics", "Statistics, from 'soc-pymc summarize'")
 _COLUMNS = (
-    options_of("PoissonItems"),
-    "NormalItems.value",
-    "NormalItems.noise_sd",
-    option("NormalItems.noise_df", type=number_or_name),
-    "BinomialItems.successes",
-    "BinomialItems.trials",
+    options_of_items(),
     word("--no-score", "Fit one level to items without a score", action="store_true"),
 )
 _SUMS = options_of("summarize", joint={"action": "store_true"})
@@ -308,13 +304,18 @@ def export_prior(chosen: Chosen) -> None:
 
 @_command(
     "fit.nc --table ads --dialect bigquery > posteriors.sql",
-    [_FIT, options_of("posterior_sql", quantiles={"nargs": 2})],
+    [
+        _FIT,
+        options_of("posterior_sql", quantiles={"nargs": 2}),
+        options_of_items(*OUTCOME_ROLES),
+    ],
 )
 def sql(chosen: Chosen) -> None:
     """Posterior of every item, as SQL for a warehouse."""
     groups = list(arguments.groups_of(chosen).values()) or None
     fitted = soc.load_fit(chosen.fit)
-    print(_call(soc.posterior_sql, chosen, fitted, chosen.table, group=groups))
+    roles = {role: getattr(chosen, role) for role in OUTCOME_ROLES}
+    print(_call(soc.posterior_sql, chosen, fitted, chosen.table, group=groups, **roles))
 
 
 @_command(

@@ -16,7 +16,7 @@ from .._lib.arguments import PROBABILITY, per_item, shown
 from .._lib.arrays import Columns, Floats
 from .._lib.errors import FitError, ItemsError, ItemsWarning, warn_user
 from ..data.engines import scan
-from ..data.items import ITEMS, Items
+from ..data.items import ITEMS, AmountItems, Items
 from ..data.roles import Roles
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
@@ -31,7 +31,8 @@ from ..posterior.predictive import posterior_of
 from ..posterior.scores import warn_of_extrapolation
 from ..posterior.scoring import item_posteriors
 
-_REQUESTS = dict.fromkeys(("exposure", "noise_sd", "trials", "group"), True)
+_SIZES = tuple(kind.size for kind in OUTCOMES.values())
+_REQUESTS = dict.fromkeys((*_SIZES, "group"), True)
 _ROUTING = "sklearn.set_config(enable_metadata_routing=True)"
 
 Column = ArrayLike | None
@@ -40,8 +41,8 @@ Column = ArrayLike | None
 class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     """Second order calibration of one column of scores, as a scikit-learn regressor.
 
-    Outcomes are counts, values, successes or labels. The scores t, the one column of ``X``, must
-    come from a model that never saw these outcomes, such as out-of-fold predictions.
+    Outcomes are counts, values, successes, labels or amounts. The scores t, the one column of
+    ``X``, must come from a model that never saw these outcomes, such as out-of-fold predictions.
 
     Parameters
     ----------
@@ -54,6 +55,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     noise_sd : float or None
         A number > 0: outcomes are values, and this is their default noise sd. None: they are
         counts, unless `fit` gets noise sds or trials, or `y` are labels.
+    shape : float or None
+        Shape of amounts, as in `AmountItems`; None is 1. Outcomes are amounts where there are
+        `events`, or by their prior.
     pos_label : object
         The label of a success, of the two that `y` has, such as ``"yes"``. None takes labels that
         are true or false, and 0 and 1 if scores are probabilities and no sizes are given, with a
@@ -101,13 +105,15 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
     def __init__(
         self, prior: Prior | Literal["auto"] | None = None, method: Method | None = None, *,
-        noise_sd: float | None = None, pos_label: object = None, bins: int | None = None,
+        noise_sd: float | None = None, shape: float | None = None, pos_label: object = None,
+        bins: int | None = None,
         on_leakage: Literal["raise", "warn", "ignore"] = "raise",
         draws: Literal["auto", "all"] = "auto", progress: bool = False,
     ) -> None:  # fmt: skip
         self.prior = prior
         self.method = method
         self.noise_sd = noise_sd
+        self.shape = shape
         self.pos_label = pos_label
         self.bins = bins
         self.on_leakage = on_leakage
@@ -129,8 +135,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, exposure: Column = None, noise_sd: Column = None,
-        trials: Column = None, group: Column = None, *, cluster: Column = None,
-        sample_weight: Column = None,
+        trials: Column = None, group: Column = None, *, events: Column = None,
+        cluster: Column = None, sample_weight: Column = None,
     ) -> Self:  # fmt: skip
         """Fit the curves E and Var(theta | t).
 
@@ -146,6 +152,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             Noise sds of values, > 0; None is the estimator's `noise_sd`.
         trials : float or array_like, shape (n,), or None
             Trials of successes, whole numbers; None is 1.
+        events : float or array_like, shape (n,), or None
+            Numbers of events of amounts, whole numbers.
         group : array_like, shape (n,) or (n, k), or None
             Labels of the items' groups, whose curves are partially pooled, or of k crossed groups,
             whose effects add up.
@@ -167,7 +175,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             does not suit the items. Both are a `ValueError`.
         """
         scores, observed = self._scores(X, y, reset=True)
-        sizes = {"exposure": exposure, "noise_sd": noise_sd, "trials": trials}
+        given = exposure, noise_sd, trials, events
+        sizes = dict(zip(_SIZES, given, strict=True))
         known = {
             name: getattr(self, name, None) if x is None else x
             for name, x in sizes.items()
@@ -191,7 +200,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
                     "sample_weight is zero for all rows: give some of them more"
                 )
             labels["weight"] = weight
-        items = _as_items(outcome, columns, labels)
+        items = self._items(outcome, columns, labels)
         items = replace(items, source=items.source.filter(kept))
         reads = isinstance(self.prior, Prior) and self.prior.reads_joint
         self.statistics_: Statistics = summarize(
@@ -207,7 +216,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
     def predict(
         self, X: ArrayLike, y: Column = None, exposure: Column = None, noise_sd: Column = None,
-        trials: Column = None, group: Column = None,
+        trials: Column = None, group: Column = None, *, events: Column = None,
     ) -> Floats:  # fmt: skip
         """E(theta | t), or E(theta | t, y) if outcomes are given.
 
@@ -224,6 +233,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             As `exposure`.
         trials : float or array_like, shape (n,), or None
             As `exposure`.
+        events : float or array_like, shape (n,), or None
+            As `exposure`.
         group : array_like, shape (n,) or (n, k), or None
             As in `fit`.
 
@@ -238,7 +249,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             If the items are not valid, or lack sizes or groups that the fit was given.
         """
         check_is_fitted(self, "fit_")
-        sizes = exposure, noise_sd, trials
+        sizes = exposure, noise_sd, trials, events
         if y is None and self.fit_.mean_only:
             columns, groups = self._columns(X, y, sizes, group)
             places = {"score": columns["score"], **self._group_labels(groups)}
@@ -249,7 +260,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
     def predict_std(
         self, X: ArrayLike, y: Column = None, exposure: Column = None, noise_sd: Column = None,
-        trials: Column = None, group: Column = None,
+        trials: Column = None, group: Column = None, *, events: Column = None,
     ) -> Floats:  # fmt: skip
         """Standard deviation of theta given t, or given t and y, with the curves' uncertainty.
 
@@ -265,6 +276,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             As in `predict`.
         trials : float or array_like, shape (n,), or None
             As in `predict`.
+        events : float or array_like, shape (n,), or None
+            As in `predict`.
         group : array_like, shape (n,) or (n, k), or None
             As in `predict`.
 
@@ -278,11 +291,11 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         ItemsError, FitError
             As in `predict`.
         """
-        return self._summaries(X, y, (exposure, noise_sd, trials), (), group)[1]
+        return self._summaries(X, y, (exposure, noise_sd, trials, events), (), group)[1]
 
     def predict_interval(
         self, X: ArrayLike, y: Column = None, exposure: Column = None, noise_sd: Column = None,
-        trials: Column = None, group: Column = None, *, prob: float = 0.9,
+        trials: Column = None, group: Column = None, *, events: Column = None, prob: float = 0.9,
     ) -> Floats:  # fmt: skip
         """Central interval of theta given t, or given t and y, with the curves' uncertainty.
 
@@ -297,6 +310,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         noise_sd : float or array_like, shape (n,), or None
             As in `predict`.
         trials : float or array_like, shape (n,), or None
+            As in `predict`.
+        events : float or array_like, shape (n,), or None
             As in `predict`.
         group : array_like, shape (n,) or (n, k), or None
             As in `predict`.
@@ -315,13 +330,14 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         """
         PROBABILITY(prob, "prob")
         ends = ((1 - prob) / 2, (1 + prob) / 2)
-        return self._summaries(X, y, (exposure, noise_sd, trials), ends, group)[
+        return self._summaries(X, y, (exposure, noise_sd, trials, events), ends, group)[
             3:5
         ].T.copy()
 
     def score(
         self, X: ArrayLike, y: ArrayLike, exposure: Column = None, noise_sd: Column = None,
-        trials: Column = None, group: Column = None, *, sample_weight: Column = None,
+        trials: Column = None, group: Column = None, *, events: Column = None,
+        sample_weight: Column = None,
     ) -> float:  # fmt: skip
         """Mean log predictive density of outcomes given their scores, in nats; higher is better.
 
@@ -336,6 +352,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         noise_sd : float or array_like, shape (n,), or None
             As in `predict`.
         trials : float or array_like, shape (n,), or None
+            As in `predict`.
+        events : float or array_like, shape (n,), or None
             As in `predict`.
         group : array_like, shape (n,) or (n, k), or None
             As in `predict`.
@@ -352,8 +370,10 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         ItemsError, FitError
             As in `predict`; or if weights are not finite numbers >= 0.
         """
-        columns, groups = self._columns(X, y, (exposure, noise_sd, trials), group)
-        scan(_as_items(self._outcome, columns, groups), progress=False)
+        columns, groups = self._columns(
+            X, y, (exposure, noise_sd, trials, events), group
+        )
+        scan(self._items(self._outcome, columns, groups), progress=False)
         columns |= self._group_labels(groups)
         posterior = posterior_of(self.fit_)
 
@@ -414,7 +434,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         """Columns of items by role: score, outcome and, if known, its size; and of groups."""
         check_is_fitted(self, "fit_")
         size = self._outcome.size
-        known = dict(zip(("exposure", "noise_sd", "trials"), sizes, strict=True))
+        known = dict(zip(_SIZES, sizes, strict=True))
         others = [
             name for name, value in known.items() if name != size and value is not None
         ]
@@ -445,6 +465,25 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         default = getattr(self, outcome.size, outcome.usual_size)
         return _per_item(outcome.size, default if values is None else values, scores)
 
+    def _items(
+        self, outcome: Outcome, columns: Mapping[str, Any], labels: Mapping[str, Any]
+    ) -> Items:
+        """Items in an Arrow table with a column for each role."""
+        import pyarrow as pa
+
+        table = pa.table({**columns, **labels})
+        names = table.column_names
+        roles = Roles(zip(names, names, strict=True))
+        made = ITEMS[outcome.kind]
+        options: dict[str, Any] = {} if self.shape is None else {"shape": self.shape}
+        if options and outcome.kind != AmountItems.kind:
+            raise ItemsError(
+                f"shape={shown(self.shape)} is not for {outcome.words.items}: leave it out, or "
+                "give the events= of amounts"
+            )
+        items: Items = made(table, **roles.arguments, **options)
+        return items
+
     def _group_labels(self, groups: Mapping[str, Any]) -> dict[str, Any]:
         """Labels of groups as posteriors read them, if the fit has groups."""
         return (
@@ -473,7 +512,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
                     )
                 columns |= self._group_labels(groups)
                 return _averages_over_sizes(self.fit_, columns)
-        items = _as_items(self._outcome, columns, groups)
+        items = self._items(self._outcome, columns, groups)
         options: dict[str, Any] = {"draws": self.draws, "progress": self.progress}
         scored = item_posteriors(self.fit_, items, quantiles=probs, **options)
         names = [name for name in scored.column_names if name.startswith("theta_")]
@@ -512,19 +551,6 @@ def _are_labels(observed: Floats, scores: Floats) -> bool:
         ItemsWarning,
     )
     return True
-
-
-def _as_items(
-    outcome: Outcome, columns: Mapping[str, Any], labels: Mapping[str, Any]
-) -> Items:
-    """Items in an Arrow table with a column for each role."""
-    import pyarrow as pa
-
-    table = pa.table({**columns, **labels})
-    names = table.column_names
-    roles = Roles(zip(names, names, strict=True))
-    items: Items = ITEMS[outcome.kind](table, **roles.arguments)
-    return items
 
 
 def _groups_of(group: Column, score: Floats) -> dict[str, Any]:

@@ -78,8 +78,7 @@ def tree_of_draws(
     }
     tree = xr.DataTree.from_dict({**groups, **contents})
     tree.attrs = {name: stats.data.attrs[name] for name in ("kind", "roles")}
-    if stats.truncated:
-        tree.attrs["truncated"] = 1
+    tree.attrs |= built.family.attrs
     if law := stats.noise_law:
         tree.attrs |= law.attrs
     if not built.pilot.data.informs_variance:

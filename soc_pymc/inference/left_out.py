@@ -112,7 +112,7 @@ class Refits:
         row = np.searchsorted(pilot.rows.key, pilot.rows.keys(item))
         if built.mixture is None:
             first = np.zeros(1, dtype=np.int64)
-            alone = built.family.rows.of(1, {"joint": {**item, "row": first}})
+            alone = built.family.rows_of(1, {"joint": {**item, "row": first}})
             alone = alone.with_spread(pilot.data.spread[row])
             return self._less(alone, slice(row[0], row[0] + 1))
         merged = built.mixture.rows.code[row]

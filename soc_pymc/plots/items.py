@@ -29,9 +29,6 @@ from . import style
 from .style import AX
 
 _NAME = A(str, "the name of a column", ItemsError)
-_ROLES = [
-    role for outcome in OUTCOMES.values() for role in (outcome.observed, outcome.size)
-]
 _ITEMS = 2000  # points drawn at most
 _LINES = 60
 _DIAGONAL = "perfectly calibrated"
@@ -51,13 +48,8 @@ def plot_shrinkage(
     table: Any,
     *,
     score: str,
-    count: str | None = None,
-    exposure: str | None = None,
-    value: str | None = None,
-    noise_sd: str | None = None,
-    successes: str | None = None,
-    trials: str | None = None,
     ax: Axes | None = None,
+    **outcome: str | None,
 ) -> Axes:
     """Draw each item's posterior mean against its own rate, count / exposure, or its own value.
 
@@ -70,20 +62,10 @@ def plot_shrinkage(
         What `soc.item_posteriors` returned.
     score : str
         Column of the scores, which colour the points.
-    count : str or None
-        Column of counts, with `exposure`.
-    exposure : str or None
-        Column of exposures.
-    value : str or None
-        Column of values, with `noise_sd`.
-    noise_sd : str or None
-        Column of noise sds.
-    successes : str or None
-        Column of successes, with `trials`.
-    trials : str or None
-        Column of trials.
     ax : Axes or None
         Axes to draw in; None makes a figure.
+    **outcome : str or None
+        Columns of outcome and size, such as ``count=`` and ``exposure=``.
 
     Returns
     -------
@@ -105,29 +87,26 @@ def plot_shrinkage(
     """
     score = _NAME(score, "score")
     ax = AX(ax, "ax")
-    names = zip(
-        _ROLES, (count, exposure, value, noise_sd, successes, trials), strict=True
-    )
-    columns = {role: OrNone(_NAME)(name, role) for role, name in names}
-    outcome = _outcome_of(columns)
-    observed = str(columns[outcome.observed])
-    sizes = str(columns[outcome.size])
+    columns = {role: OrNone(_NAME)(name, role) for role, name in outcome.items()}
+    kind = _outcome_of(columns)
+    observed = str(columns[kind.observed])
+    sizes = str(columns[kind.size])
     t, y, size, theta = _numbers(table, [score, observed, sizes, "theta_mean"])
-    rate = outcome.estimate(y, size)
+    rate = kind.estimate(y, size)
     finite = np.isfinite(rate) & (size > 0) & np.isfinite(theta)
-    usable = np.flatnonzero(finite & (theta > outcome.theta.low))
+    usable = np.flatnonzero(finite & (theta > kind.theta.low))
     if not usable.size:
         raise ItemsError(
             f"no item has a positive {sizes!r} and theta_mean: nothing to draw"
         )
     drawn = np.random.default_rng(0).permutation(usable)[:_ITEMS]
-    power = 1.0 if outcome.sizes_add else -1.0
+    power = 1.0 if kind.sizes_add else -1.0
     arrays = {"t": t, "rate": rate, "size": size, "theta": theta}
     items = pd.DataFrame({name: x[drawn] for name, x in arrays.items()})
     items["size"] **= power
     high = float(items[["theta", "rate"]].to_numpy().max())
     # and shares are small
-    rates = outcome.positive and high < 0.5 * outcome.theta.high
+    rates = kind.positive and high < 0.5 * kind.theta.high
     on_axis = items[items["rate"] > (0.0 if rates else -np.inf)].sort_values("rate")
     low = min([float(items["theta"].min()), *on_axis["rate"].head(1)])
     ax = style.panels(ax, (7.5, 6))[0]
@@ -137,14 +116,14 @@ def plot_shrinkage(
     ax.vlines(pulled["rate"], pulled["rate"], pulled["theta"], **_PULL)
     if rates:
         _log_axes(ax, len(on_axis) < len(items), (low, high), items["theta"])
-    word = style.named(outcome.words.size, sizes)
+    word = style.named(kind.words.size, sizes)
     _size_legend(ax, items["size"].to_numpy(), word, power)
     name = style.escaped(observed, 20)
     unit = style.escaped(sizes, 20)
-    across = f"{outcome.words.estimate}: {name}"
-    across += "" if outcome.direct else f" / {unit}"
-    events = outcome.words.events if outcome.direct else name
-    up = f"posterior mean of theta, {outcome.words.unit.format(outcome=events, size=unit)}"
+    across = f"{kind.words.estimate}: {name}"
+    across += "" if kind.direct else f" / {unit}"
+    events = kind.words.events if kind.direct else name
+    up = f"posterior mean of theta, {kind.words.unit.format(outcome=events, size=unit)}"
     number = f"{len(items):,}"
     number += f" of {len(usable):,}" if len(items) < len(usable) else ""
     style.finish(ax, f"Shrinkage (n = {number} items)", across, up, legend=False)

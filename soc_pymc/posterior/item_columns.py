@@ -206,7 +206,10 @@ def read_items(
     Rows with a weight are repeated, and the column ``row`` has their numbers.
     """
     posterior_roles(curves, items)
-    refuse_other_truncation(curves, items.is_truncated)
+    family = items.family
+    if not items.has_outcomes:
+        family = family.given(curves.attrs)
+    refuse_other_family(curves, family)
     read = replace(items, id=None, fold=None, cluster=None, date=None)
     with phase("checking items", enabled=is_shown(progress)):
         table = arrow_table(
@@ -281,21 +284,26 @@ def refuse_taken(names: Sequence[str], columns: Sequence[str]) -> None:
         raise ItemsError(f"the table already has the columns {clash}: {remedy}")
 
 
-def refuse_other_truncation(curves: Curves, truncated: bool) -> None:
-    """Refuse items with those of 0 for a fit to items without them, or the other way round."""
-    if truncated != curves.outcome.truncated:
-        lacking, others = "the fit's", "these"
-        if truncated:
-            lacking, others = others, lacking
-        raise ItemsError(
-            f"{lacking} items have truncated=True, as those of 0 are absent, and {others} have "
-            "not: give both the same"
+def refuse_other_family(curves: Curves, family: Family) -> None:
+    """Refuse items whose options are not those of the fit's, such as those of 0 are absent."""
+    fitted, present = curves.family.attrs, family.attrs
+    if fitted == present:
+        return
+    if "truncated" in fitted | present:
+        known, others = ("the fit's", "these") if fitted else ("these", "the fit's")
+        words = (
+            f"{known} items have truncated=True, as those of 0 are absent, and {others}"
         )
+        words = f"{words} have not"
+    else:
+        (name, value), *_ = fitted.items()
+        words = f"the fit's items have {name}={value:g}, these have {name}={present[name]:g}"
+    raise ItemsError(f"{words}: give both the same")
 
 
 def check_statistics(curves: Curves, stats: Statistics) -> None:
     """Refuse statistics of other columns than the fit's, or without the groups that it has."""
-    refuse_other_truncation(curves, stats.truncated)
+    refuse_other_family(curves, stats.family)
     fit_roles = curves.roles.outcomes
     roles = stats.roles.outcomes
     if fit_roles != roles:

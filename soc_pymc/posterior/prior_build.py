@@ -100,6 +100,7 @@ def _meta(curves: Curves, edges: Floats, sizes: Floats) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "family": curves.family.name,
+        **curves.family.attrs,
         "prior": repr(curves.prior),
         "items": {k: v for k, v in curves.attrs.items() if isinstance(v, str)},
         "mixture": bool(curves.prior.gridded),
@@ -122,6 +123,7 @@ def digest_of(curves: Curves) -> str:
     prior = curves.prior
     digest = hashlib.sha256(f"{type(prior).__name__} {prior!r}".encode())
     digest.update(str(curves.attrs.get(NOISE_LAW, "")).encode())
+    digest.update("".join(map(str, curves.family.attrs.values())).encode())
     contents = {"posterior": curves.posterior, "constant_data": curves.bins}
     for group, data in contents.items():
         variables = data.variables

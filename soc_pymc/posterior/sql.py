@@ -93,11 +93,9 @@ def posterior_expression(
 
 
 def posterior_sql(
-    fit: Fit, table: str, *, score: str | None = None, count: str | None = None,
-    exposure: str | None = None, value: str | None = None, noise_sd: str | None = None,
-    successes: str | None = None, trials: str | None = None,
-    group: str | Sequence[str] | None = None, columns: Sequence[str] = (),
-    quantiles: Sequence[float] = (0.05, 0.95), prior: str | None = None, dialect: str = "duckdb",
+    fit: Fit, table: str, *, score: str | None = None, group: str | Sequence[str] | None = None,
+    columns: Sequence[str] = (), quantiles: Sequence[float] = (0.05, 0.95),
+    prior: str | None = None, dialect: str = "duckdb", **outcome: str | None,
 ) -> str:  # fmt: skip
     """Write the posterior of every item as the text of one SELECT.
 
@@ -109,18 +107,6 @@ def posterior_sql(
         Name of the table of items, such as ``'sales."Ads 2024"'``.
     score : str or None
         Column of the scores; None takes that of the fit's items, here and below.
-    count : str or None
-        Column of counts.
-    exposure : str or None
-        Column of exposures.
-    value : str or None
-        Column of values.
-    noise_sd : str or None
-        Column of noise sds.
-    successes : str or None
-        Column of successes.
-    trials : str or None
-        Column of trials.
     group : str, Sequence[str] or None
         Columns of groups.
     columns : Sequence[str]
@@ -133,6 +119,8 @@ def posterior_sql(
     dialect : str
         SQL dialect, such as ``"duckdb"``, ``"postgres"``, ``"pyspark"``, ``"databricks"``,
         ``"bigquery"``, ``"snowflake"``, ``"trino"`` or another one that Ibis supports.
+    **outcome : str or None
+        Columns of outcome and size, such as ``count=`` and ``exposure=``.
 
     Returns
     -------
@@ -163,14 +151,13 @@ def posterior_sql(
     _check_names(tables)
     if not (isinstance(dialect, str) and dialect.strip()):
         raise ItemsError(f"dialect={shown(dialect)} must be a name, as str")
-    outcome = curves.outcome
+    kind = curves.outcome
     known = curves.roles
-    arguments = {"score": score, "count": count, "exposure": exposure, "value": value}
-    arguments |= {"noise_sd": noise_sd, "successes": successes, "trials": trials}
+    arguments = {"score": score} | outcome
     named = {role: column for role, column in arguments.items() if column is not None}
-    roles_of_fit = ("score", outcome.observed, outcome.size)
+    roles_of_fit = ("score", kind.observed, kind.size)
     if unknown := [role for role in named if role not in roles_of_fit]:
-        reason = f"the fit's items, which have {outcome.observed}= and {outcome.size}="
+        reason = f"the fit's items, which have {kind.observed}= and {kind.size}="
         raise ItemsError(f"{unknown[0]}= is not a column of {reason}")
     by_role: dict[str, Any] = {
         role: known.get(role, role) for role in roles_of_fit
@@ -182,7 +169,7 @@ def posterior_sql(
     if curves.groups:
         by_role |= known.groups if group is None else Roles.of_groups(group)
     refuse_estimated_noise(curves)
-    items = ITEMS[outcome.kind](table, **Roles(by_role).arguments)
+    items = ITEMS[kind.kind](table, **Roles(by_role).arguments)
     roles = posterior_roles(curves, items)
     users = list(dict.fromkeys([*roles.columns, *columns]))
     _refuse_columns(users, roles, _new_columns(curves, quantiles))
@@ -399,7 +386,7 @@ def _with_keys(sheet: _Sheet, curves: Curves, roles: Roles) -> Any:
 def _with_averages(xp: _Sheet, curves: Curves, nodes: Any) -> Any:
     """Join items to their nodes given the outcomes; leave averages of items, and return nodes."""
     meta, columns = described(curves)
-    family = prior_table.CONJUGATES[meta["family"]]
+    family = prior_table.formulas_of(meta)
     cell, x, w = prior_table.places(meta, xp["t"], xp["n"], xp)
     if curves.groups:
         cell = cell + xp["code"] * (meta["cells"] // len(curves.groups))
@@ -441,7 +428,7 @@ def _add_quantiles(
     import ibis
 
     meta = described(curves)[0]
-    family = prior_table.CONJUGATES[meta["family"]]
+    family = prior_table.formulas_of(meta)
     numbers = np.arange(len(levels))
     xp.rows = xp.rows.cross_join(
         _small_table(soc_number=numbers, soc_level=np.array(levels))

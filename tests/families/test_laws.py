@@ -89,7 +89,7 @@ def test_draws_follow_the_law(name, prior):
 def test_curves_and_parameters_invert_each_other(record):
     """Over all magnitudes; and both describe the mean and the variance of theta."""
     family = record.family
-    a, b = np.geomspace(1e-3, 1e12, 31), np.geomspace(1e12, 1e-3, 11)[:, None]
+    a, b = record.least + np.geomspace(1e-3, 1e12, 31), np.geomspace(1e12, 1e-3, 11)[:, None]
     for parameter, again in zip((a, b), family.to_parameters(*family.to_curves(a, b)), strict=True):
         np.testing.assert_allclose(again, np.broadcast_to(parameter, again.shape), rtol=1e-11)
     for prior in record.priors:
@@ -251,6 +251,7 @@ ITEMS = {  # outcomes and sizes
     "Gamma": ([0.0, 1.0, 40.0, 7.0], [0.5, 2.0, 40.0, 30.0]),
     "Normal": ([0.2, -3.0, 5.0, 0.0], [0.7, 5.0, 60.0, 3000.0]),
     "Beta": ([0.0, 1.0, 40.0, 7.0], [0.0, 1.0, 40.0, 5000.0]),
+    "InverseGamma": ([0.0, 1.0, 40.0, 7.0], [0.0, 1.0, 40.0, 30.0]),
 }
 
 

@@ -27,6 +27,8 @@ def near_outcomes(record, prior, size):
     if record.family.name == "Normal":
         sd = np.hypot(size, np.sqrt(prior[1]))
         return [mean + z * sd for z in (-6.0, 0.3, 2.0)]
+    if record.family.name == "InverseGamma":
+        return [size * mean * factor for factor in (1e-6, 0.3, 1.0, 40.0)]
     most = size if record.family.name == "Beta" else 1e9
     counts = {0.0, 1.0, np.floor(size * mean), np.ceil(1.5 * size * mean + 5.0), most}
     return sorted(y for y in counts if y <= most and (y < most or record.family.name == "Beta"))
@@ -52,10 +54,11 @@ def test_posterior_moments(name, prior):
             numbers = exact.numbers(*prior), exact.numbers(outcome, size)
             a, b = updated_parameters(name, *numbers[0], *numbers[1])
             mean, variance = {
-                "Gamma": (a / b, a / b**2),
-                "Normal": (a, b),
-                "Beta": (a / (a + b), a * b / (a + b) ** 2 / (a + b + 1)),
-            }[name]
+                "Gamma": lambda a, b: (a / b, a / b**2),
+                "Normal": lambda a, b: (a, b),
+                "Beta": lambda a, b: (a / (a + b), a * b / (a + b) ** 2 / (a + b + 1)),
+                "InverseGamma": lambda a, b: (b / (a - 1), (b / (a - 1)) ** 2 / (a - 2)),
+            }[name](a, b)
             scale = max(abs(outcome), abs(prior[0])) if name == "Normal" else float(mean)
             after = record.family.update(*prior, outcome, size)
             assert record.family.mean(*after) == pytest.approx(float(mean), abs=1e-13 * scale)
@@ -78,6 +81,8 @@ def cuts_of(name, prior):
         return a + z * np.sqrt(b)
     if name == "Gamma":
         return a / b * np.exp(z / np.sqrt(max(a, 4.0)))
+    if name == "InverseGamma":
+        return b / (a - 1.0) * np.exp(z / np.sqrt(max(a, 4.0)))
     cuts = special.expit(np.log(a / b) + z * min(np.sqrt(1.0 / a + 1.0 / b), 3.0))
     return cuts[(cuts > 1e-280) & (cuts < 1.0 - 1e-6)]
 
@@ -157,7 +162,10 @@ def test_ends_of_a_million_trials(prior):
 
 @pytest.mark.parametrize(
     ("name", "variance"),
-    [("Gamma", -60.0), ("Normal", -700.0), ("Beta", -200.0), ("Beta", -35.0)],
+    [
+        *(("Gamma", -60.0), ("Normal", -700.0), ("Beta", -200.0), ("Beta", -35.0)),
+        *(("InverseGamma", -200.0), ("InverseGamma", -60.0)),
+    ],
 )
 def test_priors_without_variance(name, variance):
     """The marginal is that of a known theta, and quantiles are those of a Normal, or the mean."""

@@ -15,6 +15,7 @@ CURVES = {
     "Gamma": np.array([[-3.0, -0.5], [-2.0, -2.0], [4.0, -4.0]]),
     "Normal": np.array([[1.0, 0.3], [-200.0, 4.0], [0.02, -9.0]]),
     "Beta": np.array([[-3.0, -1.0], [0.4, 0.5], [2.0, -4.0]]),
+    "InverseGamma": np.array([[-3.0, -0.5], [-2.0, -2.0], [4.0, -4.0]]),
 }
 ROW_OF = np.repeat(np.arange(3), [3, 5, 1])
 
@@ -62,6 +63,7 @@ def test_components_have_their_mean_and_variance(name):
     a, b = RECORDS[name].family.component_parameters(location, variance)
     mean, spread = {
         "Gamma": lambda: (special.psi(a) - np.log(b), special.polygamma(1, a)),
+        "InverseGamma": lambda: (np.log(b) - special.psi(a), special.polygamma(1, a)),
         "Normal": lambda: (a, b),
         "Beta": lambda: (
             special.psi(a) - special.psi(b),
@@ -134,6 +136,7 @@ def test_weights_around_absurd_curves_are_weights(name, widened):
 ENDS = [  # the family's law, and by how much the mixture's cdf may differ
     *(("Gamma", (shape, shape / 0.05), 0.02 if shape < 1.0 else 0.006) for shape in (0.1, 0.3)),
     *(("Gamma", (shape, shape / 0.05), 0.006) for shape in (1.0, 5.0, 200.0)),
+    *(("InverseGamma", (shape, shape / 20.0), 0.006) for shape in (3.0, 7.0, 200.0)),
     ("Normal", (1.0, 4.0), 1e-5),
     ("Beta", (0.3, 0.3), 0.004),
     ("Beta", (0.5, 5.0), 0.007),

@@ -24,6 +24,10 @@ def made_items(kind, n, spread=0.5):
         score, size = rng.lognormal(-2.0, 0.5, n), rng.lognormal(3.0, 1.0, n)
         theta = score * np.exp(deviation - spread**2 / 2)
         return score, rng.poisson(theta * size).astype(float), size
+    if kind == "amount":
+        score, size = rng.lognormal(1.0, 0.5, n), np.ceil(rng.lognormal(1.0, 1.0, n))
+        theta = score * np.exp(deviation - spread**2 / 2)
+        return score, theta * rng.standard_gamma(size), size
     score, trials = rng.uniform(0.1, 0.9, n), rng.integers(1, 60, n)
     theta = special.expit(special.logit(score) + deviation)
     return score, rng.binomial(trials, theta).astype(float), trials.astype(float)
@@ -66,6 +70,6 @@ def test_scores_that_read_as_theta_and_pooled_estimates(kind):
         assert error[0] == pytest.approx(np.sqrt((size**2).sum()) / 2000)
     else:
         rate = y.sum() / size.sum()
-        share = 1.0 - rate if kind == "binomial" else 1.0
+        share = {"binomial": 1.0 - rate, "amount": rate}.get(kind, 1.0)
         assert estimate[0] == pytest.approx(rate)
         assert error[0] == pytest.approx(np.sqrt(rate * share / size.sum()))

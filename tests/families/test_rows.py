@@ -19,7 +19,7 @@ from tests.examples import FAMILIES, ROLES, SINGLE_FAMILIES, thinned
 from tests.family_records import RECORDS
 from tests.oracles import pymc_density
 
-NAMES = {"Gamma": "gamma", "Normal": "normal", "Beta": "beta"}
+NAMES = {"Gamma": "gamma", "Normal": "normal", "Beta": "beta", "InverseGamma": "inverse_gamma"}
 
 
 def made_rows(name, rows):
@@ -66,10 +66,18 @@ ROWS = {
         ([0, 1, 1, 0, 1], [1] * 5),
         ([32, 33, 60, 1000, 999_000, 12], [40, 1000, 64, 10_000, 1_000_000, 1_000_000]),
     ],
+    "InverseGamma": [
+        ([0.7, 31.0, 4.0, 0.0], [1, 31, 7, 0]),
+        ([1e-6, 0.2, 1e6, 3.0], [1, 2, 40, 9]),
+        ([70.0, 4000.0, 1e5], [64, 1000, 1_000_000]),
+    ],
 }
 CURVES = {
     "Gamma": [(np.log(m), np.log(c)) for m in (1e-9, 0.5, 20.0) for c in (1e-12, 1e-6, 0.3, 1e3)],
     "Normal": [(m, c) for m in (0.2, 1e4) for c in (-40.0, -1.0, 5.0)],
+    "InverseGamma": [
+        (np.log(m), np.log(c)) for m in (1e-9, 0.5, 20.0) for c in (1e-12, 1e-6, 0.3, 1e3)
+    ],
     "Beta": [
         RECORDS["Beta"].family.to_curves(*np.array(prior))
         for prior in RECORDS["Beta"].priors + RECORDS["Beta"].extreme_priors
@@ -109,6 +117,7 @@ def test_values_of_wide_cells_are_nearly_those_of_items(example_name, example):
     number = np.bincount(row)
     mean = {
         "Gamma": lambda: np.log(total / amount),
+        "InverseGamma": lambda: np.log(total / amount),
         "Normal": lambda: total / number,
         "Beta": lambda: np.log(total / (amount - total)),
     }[family.name]()
@@ -143,6 +152,7 @@ def test_derivatives_are_those_of_pytensor(name):
         "Gamma": [(-2.0, -1.0), (1.0, -6.0), (-0.3, 1.0)],
         "Normal": [(0.3, -1.0), (2.0, 3.0), (-1.0, 0.0)],
         "Beta": [(-2.0, -3.0), (0.1, 2.0), (1.5, -1.0)],
+        "InverseGamma": [(-2.0, -1.0), (1.0, -6.0), (-0.3, 1.0)],
     }[name]
     first, second = pt.vectors("first", "second")
     # rounding of the values' terms, over the step and its square
@@ -218,7 +228,8 @@ def test_drawn_totals_have_the_mean_and_variance_of_sums(name, second, spread):
     """20,000 draws: 4 standard errors of the mean, 5% of the variance."""
     record, first = RECORDS[name], 0.4
     sizes = np.repeat({"Normal": [0.5, 2.0]}.get(name, [1.0, 40.0]), [50, 4])
-    sums = made_rows(name, [(np.zeros(54), sizes)]).with_spread(np.array([spread]))
+    outcomes = sizes if name == "InverseGamma" else np.zeros(54)
+    sums = made_rows(name, [(outcomes, sizes)]).with_spread(np.array([spread]))
     curves = np.full((20_000, 1), first), np.full((20_000, 1), second)
     totals = sums.draw(*curves, np.random.default_rng(3))[:, 0]
     wide = record.family.widened(first, second, spread)

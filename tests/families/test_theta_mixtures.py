@@ -6,7 +6,7 @@ from scipy import optimize
 
 from soc_pymc.decisions.choices import expected_variance, value_of_outcome
 from soc_pymc.posterior.item_columns import ThetaMixture
-from tests.family_records import RECORDS
+from tests.family_records import RECORDS, SHAPE
 
 # conjugate parameters of three components of two items
 PARAMETERS = {
@@ -16,6 +16,7 @@ PARAMETERS = {
         np.array([[2.0, 4.0, 1.0], [0.5, 8.0, 3.0]]),
         np.array([[9.0, 2.0, 5.0], [6.0, 6.0, 0.8]]),
     ),
+    "InverseGamma": (np.array([[6.0], [20.0]]), np.array([[3.0, 5.0, 9.0], [0.1, 1.0, 40.0]])),
 }
 WEIGHT = np.array([[0.2, 0.3, 0.1, 0.4], [0.25, 0.35, 0.38, 0.02]])
 WEIGHTS = {  # of the components, and of theta = 0
@@ -81,9 +82,16 @@ COMPONENTS = {
     "Gamma": (np.full(4, 5.0), np.array([40.0, 90.0, 160.0, 400.0])),
     "Normal": (np.array([-0.5, 0.3, 0.9, 2.0]), np.full(4, 0.09)),
     "Beta": (np.array([2.0, 9.0, 4.0, 0.7]), np.array([9.0, 11.0, 2.0, 6.0])),
+    "InverseGamma": (np.full(4, 9.0), np.array([3.0, 7.0, 15.0, 40.0])),
 }
-SIZES = {"Gamma": (3.0, 80.0, 2000.0), "Normal": (0.05, 0.7, 20.0), "Beta": (1.0, 20.0, 3000.0)}
-CUTS = {"Gamma": (0.02, 0.05, 0.09, 0.3), "Normal": (-1.0, 0.4, 0.6, 3.0), "Beta": (0.1, 0.3, 0.6)}
+SIZES = {
+    **{"Gamma": (3.0, 80.0, 2000.0), "Normal": (0.05, 0.7, 20.0), "Beta": (1.0, 20.0, 3000.0)},
+    "InverseGamma": (1.0, 20.0, 400.0),
+}
+CUTS = {
+    **{"Gamma": (0.02, 0.05, 0.09, 0.3), "Normal": (-1.0, 0.4, 0.6, 3.0), "Beta": (0.1, 0.3, 0.6)},
+    "InverseGamma": (0.3, 1.0, 2.0, 6.0),
+}
 SHARES = np.array([0.2, 0.5, 0.0, 0.3])
 
 
@@ -93,8 +101,9 @@ def by_all_outcomes(record, a, b, weight, size, cut):
     if record.family.outcome.whole:
         y, step = max(ends, key=len)[:, None], 1.0
     else:
-        y = np.linspace(min(e[0] for e in ends), max(e[-1] for e in ends), 40_001)[:, None]
-        step = float(y[1, 0] - y[0, 0])
+        space = np.geomspace if record.family.outcome.positive else np.linspace
+        y = space(min(e[0] for e in ends), max(e[-1] for e in ends), 40_001)[:, None]
+        step = np.gradient(y[:, 0])
     marginal = record.marginal(a, b, size)
     p = weight * (marginal.pmf(y) if record.family.outcome.whole else marginal.pdf(y))
     after = record.family.update(a, b, y, size)
@@ -103,9 +112,9 @@ def by_all_outcomes(record, a, b, weight, size, cut):
     )
     total = np.maximum(p.sum(axis=1), 1e-300)
     mean = (p * means).sum(axis=1) / total
-    variance = step * (p * (variances + (means - mean[:, None]) ** 2)).sum()
+    variance = (step * (p * (variances + (means - mean[:, None]) ** 2)).sum(axis=1)).sum()
     now = weight @ record.family.mean(a, b)
-    value = step * (total * np.maximum(mean - cut, 0.0)).sum() - max(now - cut, 0.0)
+    value = (step * total * np.maximum(mean - cut, 0.0)).sum() - max(now - cut, 0.0)
     return variance, value
 
 
@@ -121,7 +130,9 @@ def test_value_and_expected_variance(name, weighted):
             variance, value = by_all_outcomes(record, a, b, weight, size, cut)
             result = value_of_outcome(family, theta, theta, more, np.array([cut]))[0]
             # the sum of values has a step at the kink
-            assert result == pytest.approx(value, rel=1e-7, abs=1e-6 if name == "Normal" else 1e-9)
+            assert result == pytest.approx(
+                value, rel=1e-7, abs=1e-9 if family.outcome.whole else 1e-6
+            )
         if weighted:  # from a grid of at most 256 outcomes
             assert expected_variance(family, theta, more)[0] == pytest.approx(variance, rel=1e-4)
 
@@ -133,6 +144,7 @@ def test_one_component_has_the_closed_form(name):
         "Gamma": ([9.0, 900.0, 0.5], [0.3, 0.03, 0.25], [3000.0, 30.0, 2.5]),
         "Normal": ([0.0, 1e3, -5.0], [1.0, 4.0, 1e-4], [0.01, 30.0, 1.0]),
         "Beta": ([9.0, 0.5, 3e3], [3.0, 2.0, 9e3], [3000.0, 1.0, 100.0]),
+        "InverseGamma": ([9.0, 900.0, 6.0], [0.3, 0.03, 0.25], [3000.0, 30.0, 2.0]),
     }[name]
     a, b, more = (np.array([column]) for column in (a, b, more))
     result = expected_variance(family, ThetaMixture(a, b, np.ones((1, 3))), more[0])
@@ -142,6 +154,7 @@ def test_one_component_has_the_closed_form(name):
         "Gamma": a / (b * (b + more)),
         "Normal": b / (1.0 + b / more**2),
         "Beta": variance * (a + b) / (a + b + more),
+        "InverseGamma": variance * (a - 1.0) / (a - 1.0 + SHAPE * more),
     }[name]
     np.testing.assert_allclose(result, np.ravel(closed), rtol=1e-4)
     np.testing.assert_allclose(variance / (1.0 + gain), np.ravel(closed), rtol=1e-9)

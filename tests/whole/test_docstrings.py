@@ -49,7 +49,8 @@ def test_every_parameter_has_an_entry_with_its_type(path):
     parameters.pop("self", None)
     if "Attributes" in sections and "Parameters" not in sections:
         parameters = {}  # a result, which users do not make
-    entries = dict(head.partition(" : ")[::2] for head in sections.get("Parameters", ()))
+    heads = (head.lstrip("*") for head in sections.get("Parameters", ()))
+    entries = dict(head.partition(" : ")[::2] for head in heads)
     assert sorted(entries) == sorted(parameters)
     assert all(" : " in head for head in sections.get("Attributes", ()))
     for name, parameter in parameters.items():

@@ -1,0 +1,544 @@
+"""Amounts: sums y ~ Gamma(k n, k / theta) over n events, with theta ~ InverseGamma(a, b).
+
+The mean of one amount is theta, and its known shape k is 1 over its squared cv. The curves are the
+log mean and log cv2 of theta: a = 2 + 1 / cv2 is above 2 and b = mean (a - 1), so the prior is
+proper with a finite variance at any cv2, and cv2 -> 0 is a regular limit. (A third moment needs
+cv2 < 1, a fourth cv2 < 1/2: nothing here takes them for finite.) In units of one amount over k,
+Y = k y and N = k n, the log marginal of a row needs one histogram over events and one over amounts:
+
+    log Gamma(a + N) / Gamma(a) - (a + N) log(1 + Y / b) + N log(Y / b) - log Gamma(N) - log y.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import ArrayLike, NDArray
+from scipy import optimize, special
+
+from .._lib.arrays import Bools, Columns, Floats
+from .._lib.errors import ItemsError
+from ..prior_table import InverseGammaFormulas
+from .family import Family, Generators
+from .mixtures import LOWEST, ComponentGrid, Frame, Relative, between, reciprocal
+from .outcome import (
+    SCORES,
+    Outcome,
+    Table,
+    Validity,
+    Words,
+    residual_squares,
+    sum_of,
+    uniform_range,
+)
+from .poisson import EXPOSURE_CELLS, PoissonGamma, PoissonRows, inverse_trigamma
+from .priors import InverseGamma, InverseGammaMixture
+from .rows import Pair, Ragged, RowSums, Tensor, weighted_points
+from .scales import LARGEST_COUNT, LOG, Bounds
+from .special_functions import (
+    STIRLING,
+    beta_tail,
+    log_beta_kernel,
+    stirling,
+    stirling_series,
+)
+
+_GAMMA = PoissonGamma()  # the law of 1 / theta
+_STEPS = 8  # by which arguments of log Gamma functions are raised for Stirling's series
+_EXACT_CV2 = 1e-3  # from which on the information of cv2 has digits in closed form
+_LEAST_CV2 = 1e-15  # which can be seen
+# thinned amounts stay positive
+_LEAST_SHARE = 1e-12
+# a third moment that is infinite is taken at this distance of the shape from 3
+_LEAST_ROOM = 0.25
+_UPPER = -0.05  # log share, from which a log density is a line
+_LOG_SHAPES = (-35.0, 35.0)  # of a - 2 of a base distribution
+_EVENT_CELLS = EXPOSURE_CELLS._replace(name="events_cell")
+_AMOUNT_CELLS = EXPOSURE_CELLS._replace(name="amount_cell", role="outcome")
+_EVENT_SUMS = "sum_N", "sum_N2", "sum_N3"
+_AMOUNT_SUMS = "sum_y", "sum_y2", "sum_y3"
+_WEIGHTED_SUMS = "sum_N", "sum_yN", "sum_y2N", "sum_y3N"
+
+
+# --- the outcome ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AmountOutcome(Outcome):
+    """Sums of amounts over events, each amount with one known shape."""
+
+    shape: float = 1.0
+
+    kind = "amount"
+    observed = "amount"
+    size = "events"
+    theta = LOG
+    whole = False
+    relative = True
+    integers = ("n",)
+    grid = "events exact below 32, 16 cells an octave of events and amounts"
+    words = Words(
+        items="amounts over events",
+        outcome="amount",
+        outcomes="amounts",
+        size="events",
+        sizes="events",
+        theta="mean amount",
+        estimate="own mean",
+        unit="{outcome} per event ({size})",
+        text="the sum of the amounts of known events, whose mean is its true theta seen with noise",
+        further="{amount} more events ({size})",
+        worth="Items that deserve more events",
+        events="the amounts",
+        noise="Gamma noise",
+    )
+    validity = Validity(
+        Bounds("amounts must be finite numbers >= 0, 0 only without events", least=0.0),
+        Bounds("events must be whole numbers >= 0", LARGEST_COUNT, 0.0, whole=True),
+        lambda y, size: (y > 0) != (size > 0),
+        "positive without events (column {size!r}), or 0 with some",
+    )
+    tables: ClassVar[Mapping[str, Table]] = {
+        "part": Table.part("sum_N", "sum_y", *SCORES),
+        "events": Table.margin(_EVENT_CELLS, *_EVENT_SUMS, "sum_y", "sum_y2", "sum_yN"),
+        "amounts": Table.margin(_AMOUNT_CELLS, *_AMOUNT_SUMS, *_WEIGHTED_SUMS),
+        "joint": Table.joint(
+            _EVENT_CELLS,
+            _AMOUNT_CELLS,
+            reals=(*_EVENT_SUMS, *_AMOUNT_SUMS, *_WEIGHTED_SUMS),
+        ),
+    }
+
+    def describe(self, n: int, sums: Mapping[str, Any]) -> str:
+        total = float(sums["sum_y"])
+        return f"amounts of {total:,.6g} in {float(sums['sum_N']):,.15g} events"
+
+    def information(self, size: Floats, sums: Columns) -> Floats:
+        return self.shape * size
+
+    def cell_range(self, cells: Columns) -> Pair:
+        low, high = uniform_range(cells)
+        return np.maximum(low, 0.0), high
+
+    def excess_squares(
+        self, groups: Columns, part: Mapping[Hashable, Any]
+    ) -> tuple[Bools, Floats, Floats, Floats]:
+        # given their sum the amounts of n items are shares of a Dirichlet law; units are the
+        # variance of an item of typical size
+        known = (groups["n"] > 1) & (groups["sum_y"] > 0)
+        squares, (n, x1, x2, _, rate) = residual_squares(groups, known)
+        events = self.shape * x1
+        typical = self.shape * x2 / x1
+        excess = (1.0 + 1.0 / events) * squares * (self.shape / rate) ** 2
+        noise = events - typical
+        variance = 2.0 * events * (typical + 1.0) * (1.0 - 1.0 / n)
+        variance = variance * (events / (events + 2.0)) * (events / (events + 3.0))
+        return known, (excess - noise) / typical, variance / typical**2, noise / typical
+
+    def log_likelihood(self, y: Floats, size: Floats, theta: Floats) -> Floats:
+        known, n, y = self.observed_items(y, size)
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            scaled = self.shape * y / theta
+            value = 0.5 * np.log(n / (2.0 * np.pi)) - np.log(y)
+            value = (
+                value - stirling(np.ravel(n)).reshape(n.shape) - _deviance(scaled, n)
+            )
+        return np.where(known, np.where(theta > 0, value, -np.inf), 0.0)
+
+    def loss(self, y: Floats, size: Floats, theta: Floats) -> Floats:
+        known, n, y = self.observed_items(y, size)
+        return np.where(known, _deviance(self.shape * y / theta, n), 0.0)
+
+    def observed_items(self, y: Floats, size: Floats) -> tuple[Bools, Floats, Floats]:
+        """Mask of items with events, their shapes and amounts, which are 1 for others."""
+        y, size = np.broadcast_arrays(y, size)
+        known = (size > 0) & (y > 0)
+        shape = np.where(known, self.shape * size, 1.0)
+        return known, shape, np.where(known, y, 1.0)
+
+    def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
+        # some of the events, whose share of the sum is a Beta
+        chosen = rng.binomial(size.astype(np.int64), fraction).astype(float)
+        divided = (chosen > 0) & (chosen < size)
+        ones = np.ones_like(chosen)
+        shapes = (
+            self.shape * np.where(divided, x, ones) for x in (chosen, size - chosen)
+        )
+        share = np.clip(rng.beta(*shapes), _LEAST_SHARE, 1.0 - _LEAST_SHARE)
+        return y * np.where(divided, share, chosen > 0), chosen
+
+    def noise(self, mean: Floats, variance: Floats | float = 0.0) -> Floats:
+        return np.asarray((mean**2 + variance) / self.shape)
+
+    def scatter(
+        self, y: Floats, size: Floats, mean: Floats, variance: Floats
+    ) -> Floats:
+        # of logarithms: fourth moments of the sums may be infinite
+        known, n, y = self.observed_items(y, size)
+        a = 2.0 + mean**2 / variance
+        centre = special.psi(n) - np.log(n) + np.log(a - 1.0) - special.psi(a)
+        spread = special.polygamma(1, n) + special.polygamma(1, a)
+        residual = np.log(self.shape * y / n) - np.log(mean) - centre
+        return np.where(known, residual**2 / spread, 0.0).sum(axis=-1)
+
+    def contrast(
+        self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
+    ) -> Pair:
+        # given both, the share of the first is a Beta; a common factor of fresh amounts is found
+        known = (size > 0) & (fresh_size > 0)
+        if not known.any():
+            raise ItemsError(
+                "fresh=: no item has events in both outcomes of items seen twice"
+            )
+        n, later = (self.shape * np.where(known, x, 1.0) for x in (size, fresh_size))
+        log_odds = np.where(
+            known, np.log(reciprocal(fresh_y)) - np.log(reciprocal(y)), 0.0
+        )
+        total = n + later
+
+        def residuals(factor: float) -> Floats:
+            share = special.expit(log_odds + factor)
+            return np.where(known, total * share - n, 0.0)
+
+        most = 40.0 + np.abs(log_odds).max()
+        root = optimize.brentq(lambda x: residuals(x).sum(), -most, most)
+        return residuals(root), np.where(known, n * later / (total + 1.0), 0.0)
+
+    def residual_factor(self, theta: Floats) -> Floats:
+        return self.shape / theta
+
+    def pooled_rate(self, total: float, weight: float) -> float:
+        return total / weight
+
+
+def _deviance(scaled: Floats, n: Floats) -> Floats:
+    """Half the deviance n (r - 1 - log r) of amounts that are r times what is expected."""
+    apart = scaled / n - 1.0
+    return np.asarray(n * (apart - np.log1p(apart)))
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+
+def log_rise(xp: ModuleType, shape: Tensor, size: Tensor) -> Tensor:
+    """Log of Gamma(a + N) / Gamma(a), less N log a, with all digits as the shape a grows."""
+    x = shape + _STEPS
+    end = x + size
+    value = (end - 0.5) * xp.log1p(size / x) - size + size * xp.log1p(_STEPS / shape)
+    value = value + stirling_series(end, STIRLING) - stirling_series(x, STIRLING)
+    steps = 1.0 + size / shape
+    for j in range(1, _STEPS):
+        steps = steps * (1.0 + size / (shape + j))
+    return value - xp.log(steps)
+
+
+@dataclass(frozen=True, eq=False)
+class AmountRows(RowSums):
+    """The two histograms of all rows as weighted points, of amounts and events times the shape."""
+
+    sizes: Ragged  # distinct events, and the items of each
+    points: Ragged  # distinct amounts, and the items and events of each
+    total: Floats  # (rows,): sum of the amounts themselves
+    number: Floats  # (rows,): sum of the events
+    multiple: Floats  # (rows,): the shape
+    # (rows,): sum of N log Y - log Gamma(N) - log y, which makes a log density
+    constant: Floats
+    # (rows,): variance of the items' log means around that of the row's centre
+    spread: Floats
+
+    nothing = "there are no events"
+    coupled = True
+    widened = staticmethod(PoissonRows.widened)
+
+    @staticmethod
+    def log_probability(
+        xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Sequence[Tensor]
+    ) -> Tensor:
+        """Log marginal of rows without spread."""
+        size, items, amount, number, weight, _, events, _, constant = cells
+        cv2 = xp.exp(dispersion)
+        shape = (2.0 + 1.0 / cv2)[..., None]
+        share = cv2 / (1.0 + cv2)  # of the mean in 1 / b, and a / (a - 1) - 1
+        rises = (items * log_rise(xp, shape, size)).sum(axis=-1)
+        ratio = amount * (xp.exp(-location) * share)[..., None]
+        tails = ((number * shape + weight) * xp.log1p(ratio)).sum(axis=-1)
+        return constant + rises - tails + events * (xp.log1p(share) - location)
+
+    @staticmethod
+    def draw_totals(
+        rng: Generator, location: Floats, dispersion: Floats, cells: Sequence[Floats]
+    ) -> Floats:
+        """Random amounts of rows: of one item with the mean and variance of their sum."""
+        size, items, *_, events, multiple, _ = cells
+        known = np.maximum(events, 1e-300)
+        cv2 = np.exp(dispersion)
+        pairs = (items * size**2).sum(axis=-1) / known
+        of_sum = (cv2 * (pairs + 1.0)) / (known + 1.0)
+        room = 1.0 / np.maximum(of_sum, _LEAST_CV2)
+        theta = np.exp(location) * (1.0 + room) / rng.standard_gamma(2.0 + room)
+        amount = rng.standard_gamma(np.broadcast_to(events, theta.shape))
+        return np.asarray(amount * theta / multiple)
+
+    @classmethod
+    def of(cls, rows: int, cells: Mapping[str, Columns]) -> "AmountRows":
+        """Build from tables of cells with a column ``row``: joint cells, or both margins."""
+        by_events = cells.get("joint") or cells["events"]
+        by_amount = cells.get("joint") or cells["amounts"]
+        names = "n", *_EVENT_SUMS
+        sizes = weighted_points(rows, by_events, names)
+        points = weighted_points(rows, by_amount, ("n", *_AMOUNT_SUMS), _WEIGHTED_SUMS)
+        size, items = sizes.columns
+        amount, number, weight = points.columns
+        log_amount = np.log(np.where(amount > 0, amount, 1.0))
+        gamma = special.gammaln(np.where(size > 0, size, 1.0))
+        constant = np.bincount(points.row, (weight - number) * log_amount, rows)
+        return cls(
+            sizes=sizes,
+            points=points,
+            total=np.bincount(by_amount["row"], by_amount["sum_y"], rows),
+            number=np.bincount(by_amount["row"], by_amount["sum_N"], rows),
+            multiple=np.ones(rows),
+            constant=constant - np.bincount(sizes.row, items * gamma, rows),
+            spread=np.zeros(rows),
+        )
+
+    @staticmethod
+    def events(sums: Mapping[str, float]) -> float:
+        """Number of events."""
+        return sums["sum_N"]
+
+    def information(self, location: Floats, dispersion: Floats) -> Pair:
+        """Fisher information of both curves, by row."""
+        of_mean, of_dispersion, _ = self.joint_information(location, dispersion)
+        return of_mean, of_dispersion
+
+    def joint_information(
+        self, location: Floats, dispersion: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        """`information`, and that between both curves, by row."""
+        _, log_cv2 = self.widened(np, location, dispersion, self.spread)
+        chain = np.exp(dispersion - log_cv2) * (1.0 + self.spread)
+        row = self.sizes.row
+        n, items = self.sizes.columns
+        cv2 = np.exp(log_cv2)[row]
+        # in terms of 1 / a, which may be 0
+        r = n * cv2
+        inverse = cv2 / (1.0 + 2.0 * cv2)
+        whole = 1.0 + n * inverse
+        of_mean = n / (whole + inverse)
+        step = inverse * inverse / (1.0 + cv2)  # (a - 2) / (a - 1) / a^2
+        between_both = -n * (n + 1.0) * step / (whole * (whole + inverse))
+        a = 1.0 / np.maximum(inverse, _EXACT_CV2 / 2.0)
+        exact = special.polygamma(1, a) - special.polygamma(1, a + n)
+        exact = exact + n / (a - 1.0) * (a / (a + n + 1.0) / (a - 1.0) - 2.0 / (a + n))
+        limit = 0.5 * r * (r + cv2) / (1.0 + r) ** 2
+        of_cv2 = np.where(cv2 > _EXACT_CV2, exact / cv2**2, limit)
+        sums = (
+            np.bincount(row, items * values, len(self.total))
+            for values in (of_mean, of_cv2, between_both)
+        )
+        by_mean, by_dispersion, mixed = sums
+        return by_mean, chain**2 * by_dispersion, chain * mixed
+
+    def level(self) -> tuple[float, float]:
+        """Log of the overall mean, and the prior's own level."""
+        mean = (self.total * self.multiple).sum() / self.number.sum()
+        return float(np.log(mean)), self.dispersion_level[0]
+
+    @property
+    def can_fit(self) -> NDArray[np.bool_]:
+        """Rows with an event."""
+        return self.total > 0
+
+
+# --- the family ----------------------------------------------------------------------------------
+
+
+class GammaInverseGamma(InverseGammaFormulas, Family):
+    """Inverse Gamma priors of mean amounts: `a` is the shape, `b` the scale."""
+
+    name = "InverseGamma"
+    prior = InverseGamma
+    mixture = InverseGammaMixture
+    rows = AmountRows
+    parameter_names = "shape", "scale"
+    theta_power = -1.0
+
+    outcome: AmountOutcome
+
+    def __init__(self, shape: float = 1.0) -> None:
+        super().__init__(shape)
+        self.outcome = AmountOutcome(self.shape)
+
+    def given(self, attrs: Mapping[Any, Any]) -> "GammaInverseGamma":
+        return type(self)(attrs.get("shape", 1.0))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.shape,)
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        return {"shape": self.shape}
+
+    def rows_of(self, rows: int, cells: Mapping[str, Columns]) -> RowSums:
+        # in units of an amount over its shape
+        scaled = {name: self._scaled(table) for name, table in cells.items()}
+        sums = AmountRows.of(rows, scaled)
+        size, items = sums.sizes.columns
+        number = np.bincount(sums.sizes.row, np.where(size > 0, items, 0.0), rows)
+        return replace(
+            sums,
+            total=sums.total / self.shape,
+            multiple=self.shape * sums.multiple,
+            constant=sums.constant + number * np.log(self.shape),
+        )
+
+    def _scaled(self, table: Columns) -> Columns:
+        """Sums with powers of the shape, as of items with these multiples."""
+        powers = {}
+        for name in table:
+            power = sum_of(name) if name.startswith("sum_") else None
+            powers[name] = power.outcome + power.size if power else 0
+        return {
+            name: values * self.shape ** powers[name] if powers[name] else values
+            for name, values in table.items()
+        }
+
+    def to_curves(self, a: Floats, b: Floats) -> Pair:
+        return np.log(b) - np.log(a - 1.0), -np.log(a - 2.0)
+
+    def natural_moments(self, location: Floats, exponential: Floats) -> Pair:
+        return np.exp(location), exponential * np.exp(2.0 * location)
+
+    def third_moment(self, a: Floats, b: Floats) -> Floats:
+        mean = self.mean(a, b)
+        room = np.maximum(a - 3.0, _LEAST_ROOM)
+        return np.asarray(4.0 * mean * mean * mean / (a - 2.0) / room)
+
+    def above(self, cut: Floats, a: Floats, b: Floats) -> Floats:
+        return np.asarray(special.gammainc(a, b / np.maximum(cut, 1e-300)))
+
+    def cdf(self, cut: Floats, a: Floats, b: Floats) -> Floats:
+        return np.asarray(special.gammaincc(a, b / np.maximum(cut, 1e-300)))
+
+    def kernel(self, cut: Floats, a: Floats, b: Floats) -> Floats:
+        # weighted by theta, the law is that of a shape a - 1, and tails differ by one term
+        inverse = 1.0 / np.maximum(cut, 1e-300)
+        return _GAMMA.kernel(inverse, a - 1.0, b) * self.mean(a, b) ** 2
+
+    def draw(self, a: Floats, b: Floats, rngs: Generators) -> Floats:
+        return -_GAMMA.draw(a, b, rngs)
+
+    def above_place(self, place: Floats, a: Floats, b: Floats) -> Floats:
+        return 1.0 - _GAMMA.above_place(-place, a, b)
+
+    def log_marginal(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
+        known, n, y = self.outcome.observed_items(y, size)
+        total = b + self.shape * y
+        kernel = log_beta_kernel(self.shape * y / total, b / total, n, a)
+        return np.where(known, kernel - np.log(y), 0.0)
+
+    def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
+        known, n, y = self.outcome.observed_items(y, size)
+        total = b + self.shape * y
+        tail = beta_tail(b / total, self.shape * y / total, a, n)
+        return np.where(known, tail, 0.0)
+
+    def cdf_interval(
+        self, y: Floats, size: Floats, location: Floats, dispersion: Floats
+    ) -> Pair:
+        below, upto = super().cdf_interval(y, size, location, dispersion)
+        return below, np.where(np.asarray(size) > 0, upto, 1.0)
+
+    def simulate(
+        self, location: Floats, dispersion: Floats, size: Floats, rng: Generator
+    ) -> Floats:
+        a, b = self.to_parameters(location, dispersion)
+        amount = rng.standard_gamma(self.shape * size, np.shape(a)) / self.shape
+        return np.asarray(amount * (b / rng.standard_gamma(a)))
+
+    further_scale = LOG
+
+    def outcome_moments(
+        self, a: Floats, b: Floats, size: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        n = self.shape * np.maximum(size, 1.0)
+        mean = special.psi(n) - np.log(self.shape) + np.log(b) - special.psi(a)
+        variance = special.polygamma(1, n) + special.polygamma(1, a)
+        return mean, np.sqrt(variance), np.zeros_like(mean)
+
+    # --- components of mixtures: those of Gammas, mirrored
+
+    component_ends = (-6.3, 8.05)
+
+    def frame(self, location: ArrayLike, dispersion: ArrayLike) -> Frame:
+        location = np.array(location, dtype=float)
+        log_room = np.clip(-np.asarray(dispersion, dtype=float), *_LOG_SHAPES)
+        a = 2.0 + np.exp(log_room)
+        centre = location + np.log(a - 1.0) - special.psi(a)
+        return Frame(location, centre, np.sqrt(special.polygamma(1, a)))
+
+    def component_parameters(self, centre: Floats, variance: Floats) -> Pair:
+        # shared by the components
+        shape = inverse_trigamma(variance[:, :1])
+        return shape, np.exp(centre + special.psi(shape))
+
+    def relative(self, frame: Frame, parameters: Pair, z: Floats) -> Relative:
+        shape, scale = parameters
+        log_mean = np.log(scale) - np.log(shape - 1.0) - frame.location[:, None]
+        mean = np.expm1(log_mean)
+        ones = np.ones(len(shape))
+        variance = (1.0 + mean) ** 2 / (shape - 2.0)
+        return Relative(
+            log_mean[None],
+            mean,
+            variance,
+            unit=ones,
+            middle=0.0 * ones,
+            reach=frame.spread,
+        )
+
+    def log_weights(
+        self,
+        location: Floats,
+        dispersion: Floats,
+        path: Floats,
+        grid: ComponentGrid,
+        slopes: bool,
+    ) -> tuple[Floats, list[Floats]]:
+        # log-normals, and 1 / Gamma(a) as a component over Beta(a, A - a), A its shape
+        place = grid.base[0]
+        inner = grid.inner
+        cv2 = np.exp(dispersion)
+        variance = np.log1p(cv2) - np.log1p(inner)
+        y = (place - (location - 0.5 * variance)) / variance
+        square = y * y
+        normal: tuple[Floats, ...] = (square * (-0.5 * variance),)
+        room = np.exp(-dispersion)
+        a = 2.0 + room
+        log_share = location - place + np.log1p(room) - np.log1p(1.0 / inner)
+        share = np.exp(np.clip(log_share, LOWEST, _UPPER))
+        slope = share / (1.0 - share)
+        # beyond, a straight line, so that no weight is 0
+        beyond = np.maximum(log_share - _UPPER, 0.0)
+        log_complement = np.log1p(-share) - slope * beyond
+        power = 1.0 / inner - room - 1.0
+        gamma: tuple[Floats, ...] = (a * log_share + power * log_complement,)
+        if slopes:
+            normal += y, (square - y) * (0.5 * cv2 / (1.0 + cv2))
+            rise = a - power * slope
+            bend = log_share - log_complement + rise / (1.0 + room)
+            gamma += rise, -room * bend
+        return between(normal, gamma, path, grid.base[2])
+
+    def zero(self, a: Floats) -> Pair:
+        return a, np.full(len(a), 1e-100)
+
+    def curvature(
+        self, y: Floats, size: Floats, variance: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        sharpness = 1.0 / (variance + reciprocal(self.shape * size))
+        return reciprocal(y), -reciprocal(size), sharpness
