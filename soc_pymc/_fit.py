@@ -33,10 +33,10 @@ def fit(
     ----------
     stats : Statistics
         Sufficient statistics, from `summarize`.
-    prior : Gamma, Normal, Beta, a mixture of them, "auto" or None
+    prior : Gamma, Normal, Beta, InverseGamma, a mixture of them, "auto" or None
         The prior of theta given the score; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for
-        values, ``soc.Beta()`` for successes. Groups of items deviate from shared curves, with
-        partial pooling; ``soc.Gamma(groups=False)`` pools them. ``"auto"`` begins with the
+        values, ``soc.Beta()`` for successes, ``soc.InverseGamma()`` for amounts. Groups deviate from
+        shared curves, with partial pooling; ``soc.Gamma(groups=False)`` pools them. ``"auto"`` begins with the
         default, pooled, and adds a term in exposure, a share of zeros, groups that the items name,
         the shape of a mixture, and for at most 100 items constant curves, one after another: it
         fits what a quick estimate gives a chance to gain a nat, and keeps what gains one in items

@@ -97,7 +97,7 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
 
     Parameters
     ----------
-    items : PoissonItems, NormalItems or BinomialItems
+    items : PoissonItems, NormalItems, BinomialItems or AmountItems
         Items, which are read into memory.
     fraction : float
         The share that is held out, between 0 and 1.
@@ -466,13 +466,13 @@ def leakage(
 
     Parameters
     ----------
-    items : PoissonItems, NormalItems, BinomialItems or Statistics
+    items : PoissonItems, NormalItems, BinomialItems, AmountItems or Statistics
         The items, or statistics of them where nothing else is given. Outcomes given an honest score
         vary at least by their noise, which shows heavy leaks only.
-    fresh : PoissonItems, NormalItems or BinomialItems or None
+    fresh : PoissonItems, NormalItems, BinomialItems or AmountItems or None
         The same rows in the same order, with the same scores and outcomes seen later (not those of
         `split_items`).
-    out_of_fold : PoissonItems, NormalItems or BinomialItems or None
+    out_of_fold : PoissonItems, NormalItems, BinomialItems or AmountItems or None
         The same rows in the same order, with scores of the same model that has not seen them,
         compared after a straight-line calibration (not for a model that knows items by their
         earlier outcomes).

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 import soc_pymc as soc
+from tests.family_records import SHAPE
 
 QUIET = {"progress": False}
 OVER = ("chain", "draw")  # of draws
@@ -61,12 +62,12 @@ def trial_frame(n: int = 2000, seed: int = 5) -> pd.DataFrame:
 
 
 def amount_frame(n: int = 2000, seed: int = 6) -> pd.DataFrame:
-    """Returns simulated amounts of 1 to a few dozen events, each amount of shape 2."""
+    """Returns simulated amounts of 1 to a few dozen events."""
     rng = np.random.default_rng(seed)
     score = rng.lognormal(0.0, 0.6, n)
     theta = 1.1 * score**0.9 * 5.0 / rng.standard_gamma(6.0, n)
     events = np.ceil(rng.lognormal(1.0, 1.0, n)).astype(int)
-    amount = 0.5 * theta * rng.standard_gamma(2.0 * events)
+    amount = theta / SHAPE * rng.standard_gamma(SHAPE * events)
     kind = np.where(np.arange(n) % 3 == 0, "a", "b")
     columns = {"score": score, "amount": amount, "events": events}
     return pd.DataFrame(columns | {"kind": kind, "theta": theta})
@@ -99,7 +100,9 @@ FAMILIES = {
     "gamma": Case(count_frame, soc.PoissonItems, soc.Gamma(), method=soc.VI(seed=1)),
     "normal": Case(value_frame, soc.NormalItems, soc.Normal()),
     "beta": Case(trial_frame, soc.BinomialItems, soc.Beta()),
-    "inverse_gamma": Case(amount_frame, soc.AmountItems, soc.InverseGamma(), roles={"shape": 2.0}),
+    "inverse_gamma": Case(
+        amount_frame, soc.AmountItems, soc.InverseGamma(), roles={"shape": SHAPE}
+    ),
     "gamma_mixture": Case(count_frame, soc.PoissonItems, soc.GammaMixture(**SMALL_MIXTURE)),
     "normal_mixture": Case(value_frame, soc.NormalItems, soc.NormalMixture(**SMALL_MIXTURE)),
     "beta_mixture": Case(trial_frame, soc.BinomialItems, soc.BetaMixture(**SMALL_MIXTURE)),
@@ -107,7 +110,7 @@ FAMILIES = {
         amount_frame,
         soc.AmountItems,
         soc.InverseGammaMixture(**SMALL_MIXTURE),
-        roles={"shape": 2.0},
+        roles={"shape": SHAPE},
     ),
 }
 SINGLE_FAMILIES = ("gamma", "normal", "beta", "inverse_gamma")

@@ -83,11 +83,8 @@ def check_prior(prior: Prior, stats: Statistics) -> None:
             f"prior=soc.{type(prior).__name__}(...) is not for these statistics of "
             f"{stats.kind} items: use soc.{instead.__name__}(...)"
         )
-    if prior.zero and stats.truncated:
-        raise FitError(
-            "zero=True is not for items with truncated=True: of items whose theta is 0 none is in "
-            "the table"
-        )
+    if prior.zero and family.outcome.never_zero:
+        raise FitError(f"zero=True is not for {family.outcome.never_zero}")
     if prior.reads_joint:  # one row tells whether any item informs more than the mean
         rows_of(stats, family, most_bins=1)[1].refuse_mean_only(f"soc.{short(prior)}")
 

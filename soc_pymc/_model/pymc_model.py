@@ -302,9 +302,9 @@ def model(stats: Statistics, prior: Prior | None = None) -> pm.Model:
     ----------
     stats : Statistics
         Sufficient statistics of the items; for mixtures with joint cells.
-    prior : Gamma, Normal, Beta, a mixture of them or None
+    prior : Gamma, Normal, Beta, InverseGamma, a mixture of them or None
         The prior of theta; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
-        ``soc.Beta()`` for successes.
+        ``soc.Beta()`` for successes, ``soc.InverseGamma()`` for amounts.
 
     Returns
     -------

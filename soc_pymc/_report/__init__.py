@@ -42,7 +42,7 @@ def report(
     ----------
     fit : Fit
         The fit.
-    items : PoissonItems, NormalItems or BinomialItems
+    items : PoissonItems, NormalItems, BinomialItems or AmountItems
         Items to report on: those that made it, or better others of the same kind.
     out : str or Path
         File to write, named ``*.html``; it appears under its name when it is complete.

@@ -177,7 +177,7 @@ def check(
     ----------
     fit : Fit
         The fit.
-    items : PoissonItems, NormalItems, BinomialItems or Statistics
+    items : PoissonItems, NormalItems, BinomialItems, AmountItems or Statistics
         Items to check it on: those that made it (tests are then conservative), or better others; or
         statistics with joint cells, of which all items are left out in turn.
     by : str or Sequence[str]

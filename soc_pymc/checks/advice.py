@@ -181,7 +181,7 @@ def _of_model(gains: "Gains") -> Iterator[Remedy]:
     word = outcome.words.size
     mixture = 0.0 if prior.mixture else gains.mixture()
     # values may be zero effects too, which outcomes cannot tell from small ones
-    is_zero = prior.zero or outcome.theta is LINEAR or outcome.truncated
+    is_zero = prior.zero or not outcome.whole or outcome.truncated
     zero = 0.0 if is_zero else gains.zero()
     if zero > SIMPLER_SHARE * mixture:
         zeros = replace(prior, zero=True)

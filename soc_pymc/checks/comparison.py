@@ -183,7 +183,7 @@ def compare(
     ----------
     fits : Mapping[str, Fit]
         Fits by name.
-    data : PoissonItems, NormalItems, BinomialItems or Statistics
+    data : PoissonItems, NormalItems, BinomialItems, AmountItems or Statistics
         The items that made all of them, or their statistics with joint cells, of which all items
         are left out, at the precision of the cells.
     subset : int
@@ -393,7 +393,7 @@ def cross_validate(
     ----------
     stats : Statistics
         Statistics with folds.
-    prior : Gamma, Normal, Beta or None
+    prior : Gamma, Normal, Beta, InverseGamma or None
         As in `soc.fit`.
     method : VI, NUTS, FiveSteps or None
         As in `soc.fit`.

@@ -58,7 +58,7 @@ class Remedy:
         The same in words, with what to try.
     column : str
         Column of the items among whose levels it was found, if any.
-    prior : Gamma, Normal, Beta, a mixture of them or None
+    prior : Gamma, Normal, Beta, InverseGamma, a mixture of them or None
         A prior to fit.
     roles : Mapping[str, str or tuple[str, ...] or float]
         Roles to give to columns of the items, or other arguments of theirs.

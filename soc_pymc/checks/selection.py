@@ -19,7 +19,6 @@ from .._model.rows import sizes_vary
 from ..data.statistics import Statistics, refuse_weights
 from ..families.priors import Constant, Prior, Spline
 from ..families.rows import MEAN_ONLY
-from ..families.scales import LINEAR
 from ..fits.fit import Fit
 from ..posterior.predictive import posterior_of
 from .advice import SIMPLER_SHARE, Gains, mixture_of
@@ -220,7 +219,7 @@ def _exposure(best: Fit, stats: Statistics) -> Iterator[Step]:
 def _zeros(best: Fit, stats: Statistics) -> Iterator[Step]:
     """A share of theta that is 0; of values it would be a guess."""
     outcome = best.curves.outcome
-    if best.prior.gridded or outcome.truncated or outcome.theta is LINEAR:
+    if best.prior.gridded or outcome.truncated or not outcome.whole:
         return
     prior = _feasible(replace(best.prior, zero=True), stats)
     gains = _gains(best, stats)

@@ -67,7 +67,7 @@ class Statistics:
 
     @property
     def kind(self) -> str:
-        """Kind of the items: ``"poisson"``, ``"normal"`` or ``"binomial"``."""
+        """Kind of the items: ``"poisson"``, ``"normal"``, ``"binomial"`` or ``"amount"``."""
         return str(self.data.attrs["kind"])
 
     @property
@@ -230,7 +230,7 @@ class Statistics:
 
         Tables are ``"part"`` and ``"joint"`` (without folds); ``"exposure"`` and ``"count"`` of
         counts; ``"noise"`` of values; ``"trials"``, ``"failures"`` and ``"successes"`` of
-        successes.
+        successes; ``"events"`` and ``"amounts"`` of amounts.
 
         Examples
         --------

@@ -67,7 +67,7 @@ def summarize(
 
     Parameters
     ----------
-    items : PoissonItems, NormalItems or BinomialItems
+    items : PoissonItems, NormalItems, BinomialItems or AmountItems
         The items. With dates, each day, of at most 4,000, is kept apart for `Statistics.window`,
         `Statistics.decay` and `soc.drift`.
     bins : int or None

@@ -112,7 +112,7 @@ def probability_above(
     ----------
     fit : Fit
         The fit.
-    items : PoissonItems, NormalItems or BinomialItems
+    items : PoissonItems, NormalItems, BinomialItems or AmountItems
         Items of the fit's kind: those of the fit or others.
     threshold : float or array_like, shape (n,)
         One number, or one for each item, in the unit of theta.
@@ -165,7 +165,7 @@ def expected_loss(
     ----------
     fit : Fit
         The fit.
-    items : PoissonItems, NormalItems or BinomialItems
+    items : PoissonItems, NormalItems, BinomialItems or AmountItems
         As in `probability_above`.
     threshold : float or array_like, shape (n,)
         As in `probability_above`.
@@ -239,7 +239,7 @@ def value_of_exposure(
     ----------
     fit : Fit
         The fit.
-    items : PoissonItems, NormalItems or BinomialItems
+    items : PoissonItems, NormalItems, BinomialItems or AmountItems
         As in `probability_above`.
     more : float or array_like, shape (n,)
         Further exposure or trials, or the noise sd of one further value: above 0, one number or one

@@ -115,7 +115,7 @@ def thompson_draws(
     ----------
     fit : Fit
         The fit.
-    items : PoissonItems, NormalItems or BinomialItems
+    items : PoissonItems, NormalItems, BinomialItems or AmountItems
         As in `probability_above`.
     draws : int
         Number of draws. Fewer draws are the first of more.
@@ -178,7 +178,7 @@ def probability_best(
     ----------
     fit : Fit
         The fit.
-    items : PoissonItems, NormalItems or BinomialItems
+    items : PoissonItems, NormalItems, BinomialItems or AmountItems
         Items of the fit's kind, which are ranked among themselves.
     k : int
         Size of the top, at least 1.
@@ -275,7 +275,7 @@ def total(
     ----------
     fit : Fit
         The fit.
-    items : PoissonItems, NormalItems or BinomialItems
+    items : PoissonItems, NormalItems, BinomialItems or AmountItems
         As in `probability_above`.
     weights : str, array_like of shape (n,), or None
         ``"exposure"`` (of successes ``"trials"`` too), another column of numbers, or a number for

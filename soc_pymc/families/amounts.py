@@ -78,6 +78,11 @@ class AmountOutcome(Outcome):
     theta = LOG
     whole = False
     relative = True
+    five_steps = False
+    never_zero = (
+        "amounts, which are above 0 where there are events: leave it out, and fit whether there "
+        "is one by soc.PoissonItems or soc.BinomialItems"
+    )
     integers = ("n",)
     grid = "events exact below 32, 16 cells an octave of events and amounts"
     words = Words(

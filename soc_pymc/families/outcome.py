@@ -171,6 +171,8 @@ class Outcome(ABC):
     # scores that are atoms however few items have them
     ends: tuple[float, ...] = ()
     truncated: bool = False  # items with an outcome of 0 are absent
+    five_steps: bool = True  # the paper's method has moments for it
+    never_zero: str = ""  # why theta of no item is 0, where zero=True is refused
 
     @property
     def complete(self) -> "Outcome":

@@ -319,7 +319,7 @@ class InverseGamma(_Single):
     groups : bool
         As in `Gamma`.
     zero : bool
-        Refused if True: amounts of events are never 0.
+        As in `Gamma`; fits refuse it, as amounts of events are never 0.
     atoms : bool
         As in `Gamma`.
 
@@ -336,14 +336,6 @@ class InverseGamma(_Single):
 
     family: ClassVar[str] = "InverseGamma"
     curve_names: ClassVar[tuple[str, str]] = ("log_mean", "log_cv2")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.zero:
-            raise FitError(
-                "zero=True is not for amounts, which are never 0 where there are events: leave it "
-                "out, or fit whether there is an event by soc.PoissonItems or soc.BinomialItems"
-            )
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,9 @@ class TruncatedOutcome(Outcome):
     """Outcomes of 1 or more; mixed into an outcome with 0."""
 
     truncated = True
+    never_zero = (
+        "items with truncated=True: of items whose theta is 0 none is in the table"
+    )
 
     @property
     @abstractmethod

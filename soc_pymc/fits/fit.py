@@ -120,7 +120,7 @@ class Fit:
         and the model's variables; ``constant_data`` the bins. What takes long is computed when it
         is first read, and kept: a changed tree needs a new fit, ``dataclasses.replace(fit,
         data=...)``.
-    prior : Gamma, Normal, Beta or a mixture of them
+    prior : Gamma, Normal, Beta, InverseGamma or a mixture of them
         The prior that was fitted.
     method : VI, NUTS or FiveSteps
         The method that found it.

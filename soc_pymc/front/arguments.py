@@ -211,7 +211,10 @@ def items_of(chosen: Chosen, fitted: Fit | None = None) -> Items:
     source = chosen.items[0] if len(chosen.items) == 1 else chosen.items
     items = ITEMS[kind.kind]
     options = {name: getattr(chosen, name) for name in ITEM_OPTIONS}
-    options = {name: x for name, x in options.items() if x not in (None, False)}
+    unset = None, False  # 0 is a number that items refuse
+    options = {
+        name: x for name, x in options.items() if not any(x is word for word in unset)
+    }
     own = inspect.signature(items).parameters
     if wrong := [name for name in options if name not in own]:
         raise StatisticsError(

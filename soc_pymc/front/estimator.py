@@ -46,9 +46,10 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
     Parameters
     ----------
-    prior : Gamma, Normal, Beta, a mixture of them, "auto" or None
+    prior : Gamma, Normal, Beta, InverseGamma, a mixture of them, "auto" or None
         The prior of theta given t; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for values,
-        ``soc.Beta()`` for successes and labels; ``"auto"`` chooses, as in `soc.fit`.
+        ``soc.Beta()`` for successes and labels, ``soc.InverseGamma()`` for amounts; ``"auto"``
+        chooses, as in `soc.fit`.
     method : VI, NUTS, FiveSteps or None
         ``soc.VI()`` (the default), ``soc.NUTS()`` or ``soc.FiveSteps()``; its ``seed`` is the
         estimator's random state.
@@ -145,7 +146,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         X : array_like, shape (n, 1) or (n,)
             Scores t: an array, a Series, or a frame of one column.
         y : array_like, shape (n,)
-            Outcomes: counts (whole numbers >= 0), values, successes, or labels.
+            Outcomes: counts (whole numbers >= 0), values, successes, labels, or sums of amounts.
         exposure : float or array_like, shape (n,), or None
             Exposures of counts, >= 0; None is 1.
         noise_sd : float or array_like, shape (n,), or None

@@ -302,6 +302,9 @@ def _check_arguments(stats: Statistics, prior: Prior, method: FiveSteps) -> None
     refusals = {
         "five steps match moments of all outcomes, and truncated=True says that those of 0 are "
         "absent: use soc.VI()": stats.truncated,
+        f"five steps have no moments for {stats.outcome.words.items}: use soc.VI()": (
+            not stats.outcome.five_steps
+        ),
         f"five steps read only scale= and monotone= of a prior, and cannot use soc.{short(prior)}: "
         "leave the rest out, or use soc.VI()": prior != usable,
         f"FiveSteps fits one curve for all items, and the statistics have {len(stats.groups):,} "

@@ -292,7 +292,7 @@ def prior_predictive(
 
     Parameters
     ----------
-    prior : Gamma, Normal, Beta, a mixture of them or None
+    prior : Gamma, Normal, Beta, InverseGamma, a mixture of them or None
         The prior of theta; None is the plain family of the items' kind.
     stats : Statistics
         Statistics of the items, from `summarize`.

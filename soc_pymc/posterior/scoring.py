@@ -78,7 +78,7 @@ def item_posteriors(
     ----------
     fit : Fit
         The fit.
-    items : PoissonItems, NormalItems or BinomialItems
+    items : PoissonItems, NormalItems, BinomialItems or AmountItems
         Items of the fit's kind; without outcomes they get theta given the score alone (and the
         group, and what else the prior depends on). A new group gets the shared curves with the
         uncertainty of a group.

@@ -51,7 +51,7 @@ def posterior_expression(
     ----------
     fit : Fit
         The fit, of any prior that `export_prior` can write.
-    items : PoissonItems, NormalItems or BinomialItems
+    items : PoissonItems, NormalItems, BinomialItems or AmountItems
         Items over an Ibis table, on any backend.
     quantiles : Sequence[float]
         Levels, from 0.005 to 0.995.

@@ -118,7 +118,7 @@ def variance_reduction(
     ----------
     fit : Fit
         The fit.
-    items : PoissonItems, NormalItems, BinomialItems or Statistics
+    items : PoissonItems, NormalItems, BinomialItems, AmountItems or Statistics
         Items, or statistics (with joint cells for a mixture).
     weight : {"items", "exposure"}
         What means are over: units of ``"exposure"``, as in the paper, or ``"items"`` (of values the
@@ -192,7 +192,7 @@ def shrinkage(
     ----------
     fit : Fit
         The fit.
-    items : PoissonItems, NormalItems, BinomialItems or Statistics
+    items : PoissonItems, NormalItems, BinomialItems, AmountItems or Statistics
         As in `variance_reduction`.
     weight : {"items", "exposure"}
         What means are over.

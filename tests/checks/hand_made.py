@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from scipy.interpolate import CubicSpline
 
 import soc_pymc as soc
 from soc_pymc.fits.fit import Fit, Status
-from tests.family_records import RECORDS, prior_parameters, updated_parameters
+from tests.family_records import RECORDS, SHAPE, prior_parameters, updated_parameters
 
 KNOTS = np.log([0.005, 0.02, 0.05, 0.15, 0.5])
 LOG_MEAN = KNOTS - 0.1 * np.tanh(KNOTS + 3)
@@ -37,6 +37,7 @@ class Kind:
     sizes: Callable[[Any, int], Any]
     moments: Callable[[Any, Any], tuple[Any, Any]]  # from both curves to mean and variance of theta
     family: str  # of `tests.family_records.RECORDS`
+    options: dict[str, Any] = field(default_factory=dict)  # of items
 
     def _prior(self, mean: Any, variance: Any) -> tuple[Any, Any]:
         return prior_parameters(self.family, mean, variance)
@@ -109,6 +110,21 @@ KINDS = {
         moments=_odds_moments,
         family="Beta",
     ),
+    "amounts": Kind(
+        items=soc.AmountItems,
+        prior=soc.InverseGamma(),
+        roles=("score", "amount", "events"),
+        curves=("log_mean", "log_cv2"),
+        knots=KNOTS,
+        values=(LOG_MEAN, LOG_CV2),
+        score=np.exp,
+        position=np.log,
+        positions=lambda rng, n: np.clip(rng.normal(np.log(0.05), 0.8, n), KNOTS[0], KNOTS[-1]),
+        sizes=lambda rng, n: np.ceil(np.exp(rng.normal(np.log(5), 1.6, n))),
+        moments=lambda log_mean, log_cv2: (np.exp(log_mean), np.exp(2 * log_mean + log_cv2)),
+        family="InverseGamma",
+        options={"shape": SHAPE},
+    ),
 }
 
 
@@ -138,6 +154,7 @@ def hand_made_fit(
     groups = {"posterior": xr.Dataset(curves, coords), "constant_data": bins}
     tree = xr.DataTree.from_dict(groups)
     tree.attrs["roles"] = json.dumps({role: role for role in case.roles})
+    tree.attrs |= case.options
     status = status or Status(True, "made by hand", 0.3, 0.9, 0.0)
     return Fit(tree, case.prior, soc.VI(), status)
 
@@ -175,7 +192,7 @@ def simulate(n: int, seed: int, kind: str = "counts", theta: Any = None) -> pd.D
 
 def as_items(frame: pd.DataFrame, kind: str = "counts", **roles: str) -> Any:
     case = KINDS[kind]
-    return case.items(frame, **{role: role for role in case.roles}, **roles)
+    return case.items(frame, **{role: role for role in case.roles}, **case.options, **roles)
 
 
 def columns_of(frame: pd.DataFrame, kind: str = "counts") -> dict[str, np.ndarray]:

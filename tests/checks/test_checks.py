@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
 import soc_pymc as soc
 from soc_pymc._lib.reprs import code_of
@@ -30,6 +30,7 @@ from tests.checks.hand_made import (
     true_moments,
 )
 from tests.examples import QUIET, thinned
+from tests.family_records import SHAPE
 from tests.studies.common import counts, gamma_counts
 
 
@@ -152,8 +153,17 @@ def test_summaries_are_observed_over_expected(kind):
     frame = simulate(3000, 1, kind)
     table = check_items(hand_made_fit(kind), frame, kind).table.set_index("what")
     outcome, size = (frame[role].to_numpy() for role in KINDS[kind].roles[1:])
-    law = KINDS[kind].marginal(*true_moments(frame, kind), size)
-    if kind == "values":
+    mean, variance = true_moments(frame, kind)
+    law = KINDS[kind].marginal(mean, variance, size)
+    if kind == "amounts":  # of logarithms
+        a, n = 2.0 + mean**2 / variance, SHAPE * size
+        known = stats.norm(
+            np.log(mean * (a - 1.0) / n) + special.psi(n) - special.psi(a),
+            np.sqrt(special.polygamma(1, n) + special.polygamma(1, a)),
+        )
+        squares = (np.log(outcome / size) - known.mean()) ** 2 / known.var()
+        name, expected = "dispersion", squares.mean()
+    elif kind == "values":
         name, expected = "dispersion", ((outcome - law.mean()) ** 2 / law.var()).mean()
     else:
         name = "zero counts" if kind == "counts" else "zero successes"
@@ -164,7 +174,7 @@ def test_summaries_are_observed_over_expected(kind):
 @pytest.mark.parametrize("kind", thinned(KINDS, ["counts"]))
 def test_the_right_model_passes(kind):
     frame = simulate(1500, 2, kind)
-    fit, role = hand_made_fit(kind, sd=0.02), KINDS[kind].roles[2]
+    fit, role = hand_made_fit(kind, sd=0.02, draws=200), KINDS[kind].roles[2]
     result = check_items(fit, frame, kind, by="country", subset=300)
     assert "fail" not in set(result.table["verdict"])
     assert re.search("Nothing speaks against the model|nothing fails", result.advice[0])
@@ -209,7 +219,11 @@ def faulty(fault, kind, seed=3, n=1500):
 
 
 DEFAULT = [("counts", "narrow prior"), ("counts", "tail"), ("values", "noise"), ("trials", "zeros")]
-CASES = [pair for pair in product(KINDS, FAULTS) if pair != ("values", "zeros")]
+CASES = [
+    (kind, fault)
+    for kind, fault in product(KINDS, FAULTS)
+    if fault != "zeros" or kind in ("counts", "trials")
+]
 
 
 @pytest.mark.parametrize(("kind", "fault"), thinned(CASES, DEFAULT))
@@ -462,14 +476,14 @@ def test_print_is_short_worst_first_and_escaped():
 
 @pytest.mark.parametrize("kind", thinned(KINDS, ["counts"]))
 def test_pit_of_statistics_is_that_of_the_items(kind):
-    """Averaged ECDFs within .008: cells of 60 bins blur them by less than chance does."""
+    """Averaged ECDFs within .01: cells of 60 bins blur them by less than chance does."""
     fit, frame = hand_made_fit(kind, sd=0.02), simulate(1500, 1, kind)
     statistics = statistics_of(frame, kind)
     result = soc.check(fit, statistics, **QUIET)
     assert "fail" not in set(result.table["verdict"])
     pit, exact = result.data["pit"], check_items(fit, frame, kind).data["pit"]
     gap = pit["averaged"].sel(slice="all items") - exact["averaged"].sel(slice="all items")
-    assert float(np.abs(gap).max()) < 0.008
+    assert float(np.abs(gap).max()) < 0.01
     n = pit["n_items"].to_series()
     assert n["all items"] == 1500
     assert n[n.index.str.match(r"score \d/\d: ")].sum() == 1500

@@ -18,6 +18,7 @@ from tests.checks.hand_made import (
     true_moments,
 )
 from tests.examples import COUNT_ROLES, QUIET, count_frame, thinned
+from tests.posterior.references import log_probability
 from tests.studies.leakage import fresh_of, items_of, one, world
 
 
@@ -122,7 +123,7 @@ def test_estimates_have_their_log_likelihoods(judged):
     }
     for name, estimate in estimates.items():
         law = case.likelihood(estimate, new_size)
-        each = law.logpdf(new) if kind == "values" else law.logpmf(new)
+        each = log_probability(law, new)
         assert table.loc[name, "log_likelihood"] == pytest.approx(each.sum(), rel=1e-5)
 
 
@@ -164,9 +165,12 @@ def test_gains_by_hand(judged):
     last = np.argsort(np.argsort(test["score"].to_numpy(), kind="stable")) >= 7 * len(test) / 8
     mean, _ = true_moments(test, kind)
     laws = [case.likelihood(estimate, size) for estimate in (mean, test["score"].to_numpy())]
-    each = [law.logpdf(new) if kind == "values" else law.logpmf(new) for law in laws]
+    each = [log_probability(law, new) for law in laws]
     gain = (each[0] - each[1])[last]
-    base = ((new - test["score"]) / size) ** 2 / 2 if kind == "values" else -each[1]
+    base = -each[1]
+    if kind in ("values", "amounts"):  # less what theta at the outcome itself has
+        own = new if kind == "values" else new / np.maximum(size, 1.0)
+        base = base + log_probability(case.likelihood(own, size), new)
     base = np.asarray(base)[last]
     row = {name: x.item() for name, x in gains.sel(estimator="true: E(theta | t)", bin=7).items()}
     root = np.sqrt(last.sum())

@@ -260,7 +260,7 @@ def test_curves_and_bands_are_those_of_the_fit(family, example):
     fit = example(family).fit
     curves = soc.calibration_curves(fit)
     spread = np.sqrt(curves["variance"])
-    if family == "gamma":
+    if fit.curves.outcome.relative:
         spread = spread / curves["mean"]
     top, bottom = plots.plot_curves(fit, prob=0.8)
     assert legend_bottom(top) >= top.bbox.y1

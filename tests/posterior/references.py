@@ -25,7 +25,12 @@ from tests.family_records import RECORDS, prior_parameters, updated_parameters
 CLOSED_FORM = (*SINGLE_FAMILIES, "groups", "exposure", "five_steps")
 ON_A_GRID = tuple(name for name in CASES if name not in CLOSED_FORM)
 QUICK = (*CLOSED_FORM, "normal_mixture", "zeros")  # the cases that are tested by default
-KINDS = {soc.PoissonItems: "gamma", soc.NormalItems: "normal", soc.BinomialItems: "beta"}
+KINDS = {
+    soc.PoissonItems: "gamma",
+    soc.NormalItems: "normal",
+    soc.BinomialItems: "beta",
+    soc.AmountItems: "inverse_gamma",
+}
 QUANTILES = {"theta_q05": 0.05, "theta_q50": 0.5, "theta_q95": 0.95}
 MOMENTS = ["theta_mean", "theta_sd"]
 FORMS = ("parquet", "json", "sql")
@@ -34,13 +39,18 @@ _NOISELESS = 1e10  # exposures or trials, or one over the noise sd
 
 
 def kind_of(name):
-    """Returns the single family with the same kind of items: gamma, normal or beta."""
+    """Returns the single family with the same kind of items, such as gamma."""
     return KINDS[CASES[name].kind]
 
 
 def family_of(name):
     """Returns the name of that family in `tests.family_records.RECORDS`."""
-    return kind_of(name).capitalize()
+    return kind_of(name).title().replace("_", "")
+
+
+def log_probability(law, outcome):
+    """Returns the log density of an outcome, or of a count its log probability; without size 0."""
+    return law.logpmf(outcome) if hasattr(law, "pmf") else np.nan_to_num(law.logpdf(outcome))
 
 
 def some_rows(example, number):
@@ -100,6 +110,8 @@ def hostile_sizes(frame, kind):
     sizes = frame[size] * factor
     if kind is soc.BinomialItems:
         sizes = np.maximum(np.ceil(sizes), frame[outcome])
+    if kind is soc.AmountItems:
+        sizes = np.ceil(sizes)
     return frame.assign(**{size: sizes})
 
 
@@ -202,6 +214,11 @@ class ThetaGrid:
             theta = np.exp(log_theta)
             outcome, size = theta * _NOISELESS, _NOISELESS
             by_step = theta * np.gradient(log_theta) * _NOISELESS
+        elif kind == "inverse_gamma":
+            log_theta = np.linspace(np.log(mean) - 5.0, np.log(mean) + 16.0, points)
+            theta = np.exp(log_theta)
+            outcome, size = theta * _NOISELESS, _NOISELESS
+            by_step = theta * np.gradient(log_theta) * _NOISELESS
         else:
             logit = np.linspace(-20.0, 20.0, points)
             theta = special.expit(logit)
@@ -213,7 +230,7 @@ class ThetaGrid:
         if CASES[name].prior.zero:
             columns = cls._columns(name, score, np.zeros(1), size)
             zero = np.exp(posterior_of(fit).log_density(columns))[:, 0]
-        return cls(kind, theta, weight, zero)
+        return cls(family_of(name), theta, weight, zero)
 
     @staticmethod
     def _columns(name, score, outcome, size):
@@ -223,12 +240,12 @@ class ThetaGrid:
 
     def likelihood(self, outcome, size, theta):
         """Probability or density of an outcome given theta."""
-        law = RECORDS[self.kind.capitalize()].outcome(theta, size)
-        return law.pdf(outcome) if self.kind == "normal" else law.pmf(outcome)
+        law = RECORDS[self.kind].outcome(theta, size)
+        return np.exp(log_probability(law, outcome))
 
     def outcome_cdf(self, outcome, size, theta):
         """P(Y <= outcome) given theta."""
-        return RECORDS[self.kind.capitalize()].outcome(theta, size).cdf(outcome)
+        return RECORDS[self.kind].outcome(theta, size).cdf(outcome)
 
     def density(self, outcome, size):
         """Marginal probability or density of an outcome, by draw."""

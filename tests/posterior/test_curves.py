@@ -15,6 +15,8 @@ from tests.posterior.references import kind_of
 
 # kinds of items by family, with their curves and what these mean
 LAWS = {"gamma": KINDS["counts"], "normal": KINDS["values"], "beta": KINDS["trials"]}
+LAWS["inverse_gamma"] = KINDS["amounts"]
+PARAMETERS = {"gamma": ("shape", "rate"), "beta": ("a", "b"), "inverse_gamma": ("shape", "scale")}
 
 
 def spline_draws(fit, variable, knot, position, **chosen):
@@ -33,10 +35,8 @@ def assert_curves(curves, kind, first, second):
     np.testing.assert_allclose(curves["mean"].to_numpy().reshape(shape), mean, rtol=1e-8)
     np.testing.assert_allclose(curves["variance"].to_numpy().reshape(shape), variance, rtol=1e-8)
     np.testing.assert_allclose(np.log(curves["variance"]), curves["log_variance"], rtol=1e-9)
-    names = {"gamma": ("shape", "rate"), "beta": ("a", "b")}.get(kind, ())
-    for name, expected in zip(
-        names, prior_parameters(kind.capitalize(), mean, variance), strict=False
-    ):
+    expected_ones = prior_parameters(LAWS[kind].family, mean, variance)
+    for name, expected in zip(PARAMETERS.get(kind, ()), expected_ones, strict=False):
         np.testing.assert_allclose(
             curves[name].to_numpy().reshape(shape), expected, rtol=1e-6, atol=1e-12
         )

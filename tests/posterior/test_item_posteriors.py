@@ -104,6 +104,9 @@ def surprising_rows(name, example, number):
         outcomes = rng.integers(0, 300, number), np.exp(rng.uniform(-7.0, 12.0, number))
     elif name == "normal":
         outcomes = rng.uniform(-20.0, 20.0, number), np.exp(rng.uniform(-7.0, 7.0, number))
+    elif name == "inverse_gamma":
+        events = np.ceil(np.exp(rng.uniform(0.0, 12.0, number)))
+        outcomes = events * np.exp(rng.uniform(-5.0, 5.0, number)), events
     else:
         trials = np.ceil(np.exp(rng.uniform(0.0, 12.0, number))).astype(int)
         outcomes = rng.integers(0, trials + 1), trials
@@ -146,7 +149,8 @@ def new_items(name, frame):
     roles = {"score": "score"} | case.roles
     if case.prior.exposure is not None:
         roles["exposure"] = "exposure"
-    return case.kind(frame[list(roles.values())], **roles)
+    columns = [name for name in roles.values() if name in frame]
+    return case.kind(frame[columns], **roles)
 
 
 @pytest.mark.parametrize("draws", ["all", "auto"])
