@@ -40,9 +40,9 @@ from .posterior.item_columns import (
     in_chunks,
     prior_columns,
     refuse_weighted,
+    warn_of_extrapolation,
 )
 from .posterior.predictive import posterior_of
-from .posterior.scores import warn_of_extrapolation
 
 __all__ = ["cross_validate", "held_out", "leakage", "split_items"]
 

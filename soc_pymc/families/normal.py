@@ -21,10 +21,17 @@ from .._lib.arrays import Bools, Columns, Floats, Ints, Pair
 from .._lib.errors import FitError
 from ..prior_table import NormalFormulas
 from .family import Family, Generators
-from .information import typical_precision
 from .mixtures import WIDTH, ComponentGrid, Frame, Relative
 from .noise import NodeLine, moderated_cells, node_line
-from .outcome import SCORES, Outcome, Table, Validity, Words, uniform_range
+from .outcome import (
+    SCORES,
+    Outcome,
+    Table,
+    Validity,
+    Words,
+    typical_precision,
+    uniform_range,
+)
 from .priors import Normal, NormalMixture
 from .rows import Ragged, RowSums, Tensor, Weak, by_row, weak_dispersion
 from .scales import LARGEST_VALUE, LEAST_SD, LINEAR, STEPS, Bounds, Cell

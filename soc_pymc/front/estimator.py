@@ -26,9 +26,8 @@ from ..families.priors import Prior
 from ..families.scales import common_scale
 from ..fits.fit import Fit, Method
 from ..posterior.calibration import curve_variables
-from ..posterior.item_columns import arrays_of, in_chunks
+from ..posterior.item_columns import arrays_of, in_chunks, warn_of_extrapolation
 from ..posterior.predictive import posterior_of
-from ..posterior.scores import warn_of_extrapolation
 from ..posterior.scoring import item_posteriors
 
 _REQUESTS = dict.fromkeys(("exposure", "noise_sd", "trials", "group"), True)

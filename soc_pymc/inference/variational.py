@@ -29,7 +29,6 @@ from .._lib.laws import smoothed
 from .._lib.progress import Phase, phase
 from .._model.problem import Problem
 from ..fits.fit import PARETO_K, Status
-from .annealing import WIDER, annealed
 from .density import (
     Densities,
     Evaluate,
@@ -37,9 +36,8 @@ from .density import (
     near_densities,
     systematic,
 )
-from .fit_tree import in_chains
-from .methods import STORED_SEED, Groups, PosteriorMethod
-from .natural import improved, stepped
+from .fit_tree import STORED_SEED, Groups, PosteriorMethod, in_chains
+from .refinements import WIDER, annealed, improved, stepped
 
 # step in sd on either side, for the curvature of the posterior's bulk
 _REACH = 0.5

@@ -24,9 +24,15 @@ from ..data.statistics import STATISTICS, Statistics
 from ..fits.curves import Curves
 from ..fits.fit import FIT, Fit
 from ..posterior.calibration import calibration_curves, curve_variables
-from ..posterior.item_columns import check_statistics, posterior_roles, select, summed
+from ..posterior.item_columns import (
+    BinPositions,
+    check_statistics,
+    posterior_roles,
+    select,
+    summed,
+    warn_of_extrapolated_bins,
+)
 from ..posterior.predictive import Posterior, posterior_of
-from ..posterior.scores import BinPositions, warn_of_extrapolated_bins
 
 # shares of the items, at whose scores curves are shown
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
