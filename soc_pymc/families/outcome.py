@@ -9,10 +9,9 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from .._lib.arrays import Bools, Columns, Floats, Ints
+from .._lib.arrays import Bools, Columns, Floats, Ints, Pair
 from .._lib.errors import StatisticsError
 from .information import informative
-from .rows import Pair
 from .scales import (
     EXACT_COUNTS,
     LINEAR,
@@ -243,7 +242,7 @@ class Outcome(ABC):
 
     def mean_size(self, sums: Columns) -> Floats:
         """Size of a typical item of rows of the table of sizes, or of joint cells."""
-        return np.asarray(sums["sum_N"] / sums["n"])
+        return sums["sum_N"] / sums["n"]
 
     def information(self, size: Floats, sums: Columns) -> Floats:
         """Information of items about theta by size, relative to that of an item that tells it.
@@ -392,7 +391,7 @@ class Outcome(ABC):
         noise = self.noise(mean, variance)
         extra = np.maximum((noise - unit + size * variance) / unit, 0.0)
         weight = 1.0 + 6.0 * extra * (1.0 + extra) + 2.0 * size * unit * (1.0 + extra)
-        return np.asarray(((y - size * mean) ** 2 / weight).sum(axis=-1))
+        return ((y - size * mean) ** 2 / weight).sum(axis=-1)
 
     def response(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
         """Derivative of the posterior mean in the outcome's own estimate of theta."""

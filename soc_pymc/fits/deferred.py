@@ -62,7 +62,7 @@ class RowValues:
 
     def within_bounds(self, draws: Mapping[str, Floats]) -> Floats:
         """Log density (draws,) of curves beyond what a mixture's components can represent."""
-        return np.asarray(self.data.within_bounds(self._by_row(draws)))
+        return self.data.within_bounds(self._by_row(draws))
 
     def log_likelihood(self, draws: Mapping[str, Floats], starts: Ints) -> Floats:
         """Log marginals (draws, blocks) of blocks of rows that begin at `starts`."""
@@ -76,7 +76,7 @@ class RowValues:
                 by_row = self.data.values(*self.predictors(chunk))
             else:
                 by_row = self.data.log_marginals(self._by_row(chunk))[0]
-            return np.asarray(np.add.reduceat(by_row, starts, axis=1))
+            return np.add.reduceat(by_row, starts, axis=1)
 
         number = len(next(iter(draws.values())))
         return np.concatenate(list(ordered_map(part, range(0, number, _DRAWS_AT_ONCE))))

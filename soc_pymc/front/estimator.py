@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._fit import fit
 from .._lib.arguments import PROBABILITY, per_item, shown
-from .._lib.arrays import Columns, Floats
+from .._lib.arrays import Columns, Floats, Pair
 from .._lib.errors import FitError, ItemsError, ItemsWarning, warn_user
 from ..data.engines import scan
 from ..data.items import ITEMS, Items
@@ -372,9 +372,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             )
         return float(np.average(log_density, weights=weight))
 
-    def _scores(
-        self, X: ArrayLike, y: Column = None, *, reset: bool
-    ) -> tuple[Floats, Floats]:
+    def _scores(self, X: ArrayLike, y: Column = None, *, reset: bool) -> Pair:
         """Scores and outcomes, checked by scikit-learn's rules; NaN without outcomes."""
         alone = y is None and not reset
         if self.pos_label is not None and y is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Pair
 from .density import Evaluate
 
 WIDER = 1.05
@@ -48,11 +48,11 @@ def annealed(
     rng: np.random.Generator,
     *,
     widening: float = WIDER,
-) -> tuple[Floats, Floats]:
+) -> Pair:
     """Noise of draws (number, dim), location + factor @ noise, and their log weights."""
     wider = widening * factor
 
-    def target(noise: Floats) -> tuple[Floats, Floats]:
+    def target(noise: Floats) -> Pair:
         logp, gradient = evaluate(location + noise @ wider.T)
         return logp, gradient @ wider
 

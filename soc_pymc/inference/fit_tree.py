@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 from scipy import sparse
 
-from .._lib.arrays import Floats, equal_parts
+from .._lib.arrays import Floats, Pair, equal_parts
 from .._lib.errors import FitError
 from .._model.coordinates import Space
 from .._model.mixture_cells import WITHIN_BOUNDS
@@ -225,7 +225,7 @@ def bin_table(
     return bins, xr.Dataset({outcome.observed: ("bin", observed)})
 
 
-def draw_densities(fit: Fit, stats: Statistics) -> tuple[Floats, Floats]:
+def draw_densities(fit: Fit, stats: Statistics) -> Pair:
     """Log prior of top-level parameters and log likelihood of all draws, both (chain, draw)."""
     if fit.widened:
         raise FitError(

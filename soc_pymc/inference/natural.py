@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import linalg
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Pair
 from .density import Densities, Evaluate, Values
 
 # rotated crosses of draws for each step before the skewness is known, and after
@@ -36,12 +36,12 @@ class Skewed:
     def points(self, rows: Floats) -> Floats:
         """Coordinates at u (draws, dim)."""
         bent = rows + self.skewness * (np.sqrt(1.0 + rows**2) - 1.0)
-        return np.asarray(self.location + bent @ self.root.T)
+        return self.location + bent @ self.root.T
 
     def evaluate(self, function: Evaluate) -> Evaluate:
         """A log density and its gradient as those of u."""
 
-        def skewed(rows: Floats) -> tuple[Floats, Floats]:
+        def skewed(rows: Floats) -> Pair:
             logp, gradient = function(self.points(rows))
             rise = self._rise(rows)
             bend = self.skewness / (1.0 + rows**2) ** 1.5
@@ -58,7 +58,7 @@ class Skewed:
 
     def _rise(self, rows: Floats) -> Floats:
         """Slopes of g."""
-        return np.asarray(1.0 + self.skewness * rows / np.sqrt(1.0 + rows**2))
+        return 1.0 + self.skewness * rows / np.sqrt(1.0 + rows**2)
 
     def densities(self, densities: Densities) -> Densities:
         """The densities of u."""
@@ -82,8 +82,8 @@ class Steps(NamedTuple):
 
 
 def improved(
-    densities: Densities, gaussian: tuple[Floats, Floats], rng: np.random.Generator
-) -> tuple[Densities, tuple[Floats, Floats]]:
+    densities: Densities, gaussian: Pair, rng: np.random.Generator
+) -> tuple[Densities, Pair]:
     """Densities in coordinates that are hardly skewed; location and factor of a Gaussian there."""
     assert densities.fresh
     steps = stepped(densities.fresh, *gaussian, _CROSSES, rng)

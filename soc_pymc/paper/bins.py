@@ -7,12 +7,12 @@ import numpy as np
 from scipy import special
 from scipy.optimize import elementwise
 
-from .._lib.arrays import Bools, Columns, Floats, Ints
+from .._lib.arrays import Bools, Columns, Floats, Ints, Pair
 from .._lib.threads import ordered_map
 from .._model.mixture_cells import cell_points
 from ..families.family import Family
 from ..families.mixtures import WIDTH
-from ..families.rows import Pair, RowSums
+from ..families.rows import RowSums
 from .smoothing import Parts, has_log_moments
 
 # dispersions that are tried, relative to the overall level; at the first the variance is 0

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from .._lib.arguments import OneOf, convert_fields
-from .._lib.arrays import Bools, Columns, Floats, Ints
+from .._lib.arrays import Bools, Columns, Floats, Ints, Pair
 from .._lib.errors import FitError
 from .._lib.progress import phase
 from .._lib.reprs import short
@@ -20,7 +20,7 @@ from ..data.statistics import Statistics
 from ..families import FAMILIES
 from ..families.family import Family
 from ..families.priors import Prior, Spline
-from ..families.rows import Pair, RowSums
+from ..families.rows import RowSums
 from ..fits.curves import Curves
 from ..fits.fit import Method, Status
 from ..inference.density import SAMPLED
@@ -61,7 +61,7 @@ class BinWeights(ComponentWeights):
         self._variance = sd**2
         self.number = self._weight.shape[1]
 
-    def parameters(self, columns: Columns) -> tuple[Floats, Floats]:
+    def parameters(self, columns: Columns) -> Pair:
         """Conjugate parameters of the components, each (n, R)."""
         bins = self._curves.bin(columns["score"])
         middle = self._curves.at(columns["score"])[0][0]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from .._lib.arguments import Rule
-from .._lib.arrays import Columns, Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints, Pair
 from .._lib.errors import ItemsError, StatisticsError
 from .._lib.progress import is_shown, parts, phase
 from .._lib.reprs import digits
@@ -46,7 +46,7 @@ class ThetaMixture:
     def average(self, values: Floats, at_zero: Floats | float = 0.0) -> Floats:
         """Mean of `values` (K, n) of the components and of those where theta is 0, shape (n,)."""
         if self.weight is None:
-            return np.asarray(values.mean(axis=0))
+            return values.mean(axis=0)
         total = np.asarray(np.einsum("kn,kn->n", self.weight, values))
         if self.zero is None:
             return total
@@ -77,7 +77,7 @@ def select(columns: Columns, items: slice | NDArray[Any]) -> dict[str, NDArray[A
     return {name: values[items] for name, values in columns.items()}
 
 
-def own_outcomes(outcome: Outcome, columns: Columns) -> tuple[Floats, Floats]:
+def own_outcomes(outcome: Outcome, columns: Columns) -> Pair:
     """Outcomes and their sizes, uninformative ones for items without outcomes."""
     if outcome.observed in columns:
         return columns[outcome.observed], columns[outcome.size]

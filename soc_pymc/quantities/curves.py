@@ -12,7 +12,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from .._lib.arguments import PROBABILITY, OneOf, OrNone, Whole, numbers_of, shown
-from .._lib.arrays import Bools, Columns, Floats, Ints, equal_parts, middle_shares
+from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, equal_parts, middle_shares
 from .._lib.errors import FitError
 from ..checks.findings import ALL, PROB, Result, estimates, result_table
 from ..checks.observations import (
@@ -77,9 +77,7 @@ def r_squared(fit: Fit, stats: Statistics | None = None) -> xr.DataArray:
     return by_draw(posterior.curves, {"r_squared": explained / total})["r_squared"]
 
 
-def variance_parts(
-    posterior: Posterior, stats: Statistics | None
-) -> tuple[Floats, Floats]:
+def variance_parts(posterior: Posterior, stats: Statistics | None) -> Pair:
     """Return draws of the explained and the total variance of theta, each (draws,)."""
     curves = posterior.curves
     support = support_of(curves, stats)
