@@ -437,11 +437,10 @@ def _counted(keys: NDArray[Any], weight: Floats | None) -> tuple[NDArray[Any], I
     """Distinct keys, with the number of their items."""
     if keys.dtype.kind == "i" and len(keys) > np.ptp(keys):  # no need to sort
         lowest = keys.min()
-        n = np.bincount(keys - lowest)
-        place = np.flatnonzero(n)
-        if weight is not None:
-            n = np.bincount(keys - lowest, weight)
-        return place + lowest, n[place].astype(np.int64)
+        place = keys - lowest
+        present = np.flatnonzero(np.bincount(place))
+        n = np.bincount(place, weight)[present]
+        return present + lowest, n.astype(np.int64)
     if weight is None:
         return np.unique(keys, return_counts=True)
     key, place = np.unique(keys, return_inverse=True)
