@@ -14,7 +14,9 @@ from tests.plots.test_pictures import draw
 
 ROOT = Path(__file__).parents[2]
 PRIOR = re.compile(r"soc\.(?:Gamma|Normal|Beta)(?:Mixture)?\((?:[^()]|\([^()]*\))*\)")
-TERM = re.compile(r"`((?:mean|variance|exposure|monotone|bin_effects|groups|zero|atoms)=[^`]*)`")
+TERM = re.compile(
+    r"`((?:mean|variance|exposure|monotone|bin_effects|groups|zero|atoms)=(?!\d)[^`]*)`"
+)
 IN_OTHER_WORDS = {
     "soc.Gamma(mean=soc.Constant(), variance=soc.Constant())",
     "soc.GammaMixture(mean=soc.Constant())",
@@ -25,7 +27,10 @@ IN_OTHER_WORDS = {
 
 
 def named_priors():
-    """Returns the priors in the pages as code; a term by itself is one of a Gamma prior."""
+    """Returns the priors in the pages as code; a term by itself is one of a Gamma prior.
+
+    A number, as in `exposure=1`, is no term.
+    """
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     text = "\n".join(page.read_text() for page in pages)
     terms = (f"soc.Gamma({term})" for term in TERM.findall(text))
