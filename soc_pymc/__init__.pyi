@@ -50,9 +50,9 @@ from .posterior.calibration import bands as bands
 from .posterior.calibration import calibration_curves as calibration_curves
 from .posterior.calibration import prior_predictive as prior_predictive
 from .posterior.export import export_prior as export_prior
+from .posterior.export import posterior_expression as posterior_expression
+from .posterior.export import posterior_sql as posterior_sql
 from .posterior.scoring import item_posteriors as item_posteriors
-from .posterior.sql import posterior_expression as posterior_expression
-from .posterior.sql import posterior_sql as posterior_sql
 from .quantities.comparisons import sensitivity as sensitivity
 
 __version__: str

@@ -35,13 +35,13 @@ def fit(
         Sufficient statistics, from `summarize`.
     prior : Gamma, Normal, Beta, InverseGamma, a mixture of them, "auto" or None
         The prior of theta given the score; None is ``soc.Gamma()`` for counts, ``soc.Normal()`` for
-        values, ``soc.Beta()`` for successes, ``soc.InverseGamma()`` for amounts. Groups deviate from
-        shared curves, with partial pooling; ``soc.Gamma(groups=False)`` pools them. ``"auto"`` begins with the
-        default, pooled, and adds a term in exposure, a share of zeros, groups that the items name,
-        the shape of a mixture, and for at most 100 items constant curves, one after another: it
-        fits what a quick estimate gives a chance to gain a nat, and keeps what gains one in items
-        left out. ``fit.selection`` is the table. It needs joint cells (``joint=True`` of
-        `summarize`). Where priors cannot be compared it takes the default and says why.
+        values, ``soc.Beta()`` for successes, ``soc.InverseGamma()`` for amounts. Groups deviate
+        from shared curves, with partial pooling; ``soc.Gamma(groups=False)`` pools them. ``"auto"``
+        begins with the default, pooled, and adds a term in exposure, a share of zeros, groups that
+        the items name, the shape of a mixture, and for at most 100 items constant curves, one after
+        another: it fits what a quick estimate gives a chance to gain a nat, and keeps what gains
+        one in items left out. ``fit.selection`` is the table. It needs joint cells (``joint=True``
+        of `summarize`). Where priors cannot be compared it takes the default and says why.
     method : VI, NUTS, FiveSteps or None
         The method of inference: ``soc.VI()`` (default), ``soc.NUTS()``, or ``soc.FiveSteps()``,
         which fits each bin separately and takes neither groups nor `model`.

@@ -11,7 +11,7 @@ import xarray as xr
 from scipy import optimize, special
 
 from ._lib.arguments import PROBABILITY, SEED, A, Whole
-from ._lib.arrays import Columns, Floats, equal_parts
+from ._lib.arrays import Columns, Floats, Pair, equal_parts
 from ._lib.errors import FitError, ItemsError
 from ._lib.progress import phase
 from .checks.comparison import cross_validate, warn_of_clusters
@@ -40,9 +40,9 @@ from .posterior.item_columns import (
     in_chunks,
     prior_columns,
     refuse_weighted,
+    warn_of_extrapolation,
 )
 from .posterior.predictive import posterior_of
-from .posterior.scores import warn_of_extrapolation
 
 __all__ = ["cross_validate", "held_out", "leakage", "split_items"]
 
@@ -291,7 +291,7 @@ def _judged(
         before = prior_columns(posterior.outcome, train)
         means = {"E(theta | t)": score(before)[0], "E(theta | t, y)": score(train)[0]}
 
-    def ends(part: Columns) -> tuple[Floats, Floats]:
+    def ends(part: Columns) -> Pair:
         return further_cdf_interval(posterior, part, part["new"], part["new_size"])
 
     pairs = {**train, "new": test[observed], "new_size": test[size]}
@@ -339,7 +339,7 @@ def _error_of_sum(values: Floats) -> Floats:
     n = values.shape[1]
     if n == 1:
         return np.full(len(values), np.nan)
-    return np.asarray(values.std(axis=1, ddof=1) * np.sqrt(n))
+    return values.std(axis=1, ddof=1) * np.sqrt(n)
 
 
 def _expected(outcome: Outcome, predictor: Floats) -> Floats:

@@ -15,8 +15,11 @@ from ..data.items import Items, check_items
 from ..data.sources import open_table
 from ..families.scales import LARGEST
 from ..fits.fit import FIT, Fit, other_total_of_statistics
-from ..posterior.item_columns import posterior_roles, refuse_weighted
-from ..posterior.scores import extrapolation_reported
+from ..posterior.item_columns import (
+    extrapolation_reported,
+    posterior_roles,
+    refuse_weighted,
+)
 from ..quantities.curves import statistics_of
 from .page import Page, read_overview
 

@@ -36,13 +36,13 @@ from ..plots.style import picture_of
 from ..posterior.averages import scorer
 from ..posterior.calibration import bands
 from ..posterior.item_columns import (
+    Extrapolation,
     arrays_of,
     in_chunks,
     posterior_roles,
     select,
 )
 from ..posterior.predictive import posterior_of
-from ..posterior.scores import Extrapolation
 from ..posterior.scoring import item_posteriors
 from ..posterior.weights import P_ZERO
 

@@ -24,8 +24,7 @@ from ..data.items import Items
 from ..data.sources import opened, word_columns
 from ..data.statistics import Statistics, absent_zeros
 from ..families.rows import MEAN_ONLY
-from ..fits.deferred import Later
-from ..fits.fit import FIT, PARETO_K, Fit, Status, other_total
+from ..fits.fit import FIT, PARETO_K, Fit, Later, Status, other_total
 from ..posterior.averages import cdf_without
 from ..posterior.item_columns import select
 from ..posterior.predictive import Posterior, posterior_of, posterior_under

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import optimize, special
 
 from .._lib.arguments import SEED, OrNone
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Pair
 from .._lib.errors import FitError, StatisticsError
 from .._lib.progress import parts
 from .._lib.threads import one_blas_thread
@@ -265,7 +265,7 @@ def _scale_of_walk(curves: Curves, rows: CurveRows) -> _Scale:
     )
 
 
-def _site(curves: Curves, rows: CurveRows, scale: _Scale) -> tuple[Floats, Floats]:
+def _site(curves: Curves, rows: CurveRows, scale: _Scale) -> Pair:
     """A day's log likelihood in its departure as precision (3, 3) and pull (3,) about its mode."""
     design = scale.design(curves.position("mean", rows.score))
 
@@ -342,12 +342,10 @@ def walk(precision: Floats, pull: Floats, day: NDArray[Any]) -> xr.Dataset:
 
 def _prior() -> Floats:
     cuts = np.concatenate([[0.0], SDS[1:2] / 2, np.sqrt(SDS[1:-1] * SDS[2:]), [np.inf]])
-    return np.asarray(np.diff(special.erf(cuts / (_TYPICAL * np.sqrt(2.0)))))
+    return np.diff(special.erf(cuts / (_TYPICAL * np.sqrt(2.0))))
 
 
-def _averaged(
-    weight: Floats, mean: Floats, covariance: Floats
-) -> tuple[Floats, Floats]:
+def _averaged(weight: Floats, mean: Floats, covariance: Floats) -> Pair:
     average = np.einsum("gt,gti->ti", weight, mean)
     centred = mean - average
     within = np.einsum("gt,gtij->tij", weight, covariance)
@@ -379,9 +377,7 @@ def _forward(precision: Floats, pull: Floats, gap: Floats, sds: Floats) -> list[
     return [np.stack(values, axis=1) for values in zip(*days, strict=True)]
 
 
-def _backward(
-    mean: Floats, covariance: Floats, gap: Floats, sds: Floats
-) -> tuple[Floats, Floats]:
+def _backward(mean: Floats, covariance: Floats, gap: Floats, sds: Floats) -> Pair:
     """States given all days, by the smoother of Rauch, Tung and Striebel."""
     variance = sds[:, :, None] ** 2 * np.eye(sds.shape[1])
     for t in range(mean.shape[1] - 2, -1, -1):

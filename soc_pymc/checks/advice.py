@@ -15,7 +15,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 from scipy import special
 
-from .._lib.arrays import Floats, Ints, equal_parts
+from .._lib.arrays import Floats, Ints, Pair, equal_parts
 from .._lib.reprs import code_of, counted
 from ..families import family_of
 from ..families.noise import NoiseLaw, df_of_spread
@@ -321,9 +321,9 @@ class Gains:
         """E(theta | t, y) (1, n) under a shift of the second curve."""
         family = self.posterior.family
         prior = family.to_parameters(*self._curves([0.0], spread))
-        return np.asarray(family.mean(*family.update(*prior, *self._outcomes)))
+        return family.mean(*family.update(*prior, *self._outcomes))
 
-    def _curves(self, places: ArrayLike, spread: float) -> tuple[Floats, Floats]:
+    def _curves(self, places: ArrayLike, spread: float) -> Pair:
         location = self._location + np.asarray(places)[:, None] * self._sd
         return location, np.broadcast_to(self._dispersion + spread, location.shape)
 
@@ -333,9 +333,7 @@ class Gains:
         if not self.posterior.prior.gridded:
             return self._densities([0.0])[0]
         draws = self.posterior.curves.even_draws(_GRID_DRAWS)
-        return np.asarray(
-            self.posterior.log_density(self.items.columns, draws).mean(axis=0)
-        )
+        return self.posterior.log_density(self.items.columns, draws).mean(axis=0)
 
     @cached_property
     def _shifted(self) -> list[Floats]:
@@ -403,7 +401,7 @@ class Gains:
         log_density = np.vstack([some._densities([0.0], spread) for spread in spreads])
         share = special.softmax(log_weight + log_density, axis=0)
         means = np.vstack([some._means(spread) for spread in spreads])
-        return np.asarray((share * means).sum(axis=0))
+        return (share * means).sum(axis=0)
 
     def zero(self) -> float:
         """Gain from a share of theta that is 0, beyond one shift of both curves for all items."""

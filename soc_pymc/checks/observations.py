@@ -23,8 +23,13 @@ from ..data.statistics import Statistics, refuse_weights
 from ..data.summaries import Options, totals_of
 from ..families.rows import RowSums
 from ..fits.curves import Curves
-from ..posterior.item_columns import check_statistics, read_items, select
-from ..posterior.scores import bin_scores_of, warn_of_extrapolated_bins
+from ..posterior.item_columns import (
+    bin_scores_of,
+    check_statistics,
+    read_items,
+    select,
+    warn_of_extrapolated_bins,
+)
 
 ITEMS_OR_STATISTICS = A(
     Items | Statistics, f"{ANY_ITEMS}, or their statistics", ItemsError

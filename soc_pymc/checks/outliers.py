@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from .._lib.arrays import Columns, Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints, Pair
 from ..data.roles import NO_SCORE
 from ..posterior.predictive import Posterior
 from .advice import Gains
@@ -72,7 +72,7 @@ def outliers(gains: Gains, items: Observations, ends: Floats) -> Outliers:
     return Outliers(gains, items.at(place), place, p[place], len(p))
 
 
-def residuals(posterior: Posterior, columns: Columns) -> tuple[Floats, Floats]:
+def residuals(posterior: Posterior, columns: Columns) -> Pair:
     """Return expected rates or values (n,), and how far outcomes are from these, in their sds."""
     outcome = posterior.outcome
     size = columns[outcome.size]

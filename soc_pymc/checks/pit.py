@@ -20,7 +20,7 @@ import xarray as xr
 from numpy.random import Generator
 from scipy import sparse
 
-from .._lib.arrays import Bools, Columns, Floats, Ints, equal_parts
+from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, equal_parts
 from .._lib.laws import uniform_distance, uniform_p_value
 from .._lib.reprs import digits, number
 from ..families.outcome import Outcome
@@ -199,7 +199,7 @@ def cdf_ends(
     """Return P(Y < y) and P(Y <= y) of rows, (2, n), over the draws; y is in a range for cells."""
     observed = posterior.outcome.observed
 
-    def ends(part: Columns) -> tuple[Floats, Floats]:
+    def ends(part: Columns) -> Pair:
         if "low" not in part:
             return cdf_interval(posterior, part)
         rows = ({**part, observed: part[end]} for end in ("low", "high"))

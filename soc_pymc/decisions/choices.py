@@ -9,12 +9,11 @@ from numpy.typing import ArrayLike
 from scipy.optimize import elementwise
 
 from .._lib.arguments import Real, per_item
-from .._lib.arrays import Columns, Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints, Pair
 from .._lib.errors import FitError
 from .._lib.reprs import digits
 from ..data.items import Items, check_outcomes
 from ..families.family import Family
-from ..families.rows import Pair
 from ..families.scales import LARGEST
 from ..fits.fit import Fit
 from ..posterior.item_columns import (
@@ -381,7 +380,7 @@ def _cut_off(family: Family, theta: ThetaMixture, size: Floats, cut: Floats) -> 
     return np.ceil(least) if outcome.whole else np.asarray(least)
 
 
-def _normalised(log_density: Floats, weight: Floats) -> tuple[Floats, Floats]:
+def _normalised(log_density: Floats, weight: Floats) -> Pair:
     """Weights of components (K, ...) given an outcome, and the log of its mixed density."""
     with np.errstate(divide="ignore"):  # components of weight 0
         log_p = log_density + np.log(weight)

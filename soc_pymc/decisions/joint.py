@@ -24,7 +24,7 @@ from .._lib.arguments import (
     shown,
     switch,
 )
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Floats, Ints, Pair
 from .._lib.errors import FitError
 from .._lib.laws import pearson3_cdf, pearson3_quantile
 from .._lib.progress import parts
@@ -224,7 +224,7 @@ def probability_best(
 
 def _top(
     items: DecisionItems, size: int, seed: int, curves: Ints, progress: bool | None
-) -> tuple[Floats, Floats]:
+) -> Pair:
     """Return probabilities to be among the `size` largest, which sum to it, and their errors."""
     n = len(items)
     number = len(curves)
@@ -429,9 +429,7 @@ def _below(law: Floats, cut: Floats | float) -> Floats:
     mean, sd, skew = law
     certain = sd <= 0.0  # all weights are 0
     z = (cut - mean) / np.where(certain, 1.0, sd)
-    return np.asarray(
-        np.where(certain, mean <= cut, pearson3_cdf(z, skew)).mean(axis=0)
-    )
+    return np.where(certain, mean <= cut, pearson3_cdf(z, skew)).mean(axis=0)
 
 
 def _quantile(law: Floats, prob: float) -> Floats:

@@ -19,7 +19,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
-from .._lib.arrays import Bools, Columns, Floats
+from .._lib.arrays import Bools, Columns, Floats, Pair
 from .._lib.errors import ItemsError
 from ..prior_table import InverseGammaFormulas
 from .family import Family, Generators
@@ -36,7 +36,7 @@ from .outcome import (
 )
 from .poisson import EXPOSURE_CELLS, PoissonGamma, PoissonRows, inverse_trigamma
 from .priors import InverseGamma, InverseGammaMixture
-from .rows import Pair, Ragged, RowSums, Tensor, weighted_points
+from .rows import Ragged, RowSums, Tensor, weighted_points
 from .scales import LARGEST_COUNT, LOG, Bounds
 from .special_functions import (
     STIRLING,

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from .._lib.arrays import Columns, Floats
+from .._lib.arrays import Columns, Floats, Pair
 from ..prior_table import ARRAYS, Formulas, Law, Mixture, mixture_summaries, moments
 from .mixtures import Components
 from .outcome import Outcome
-from .rows import Pair, RowSums
+from .rows import RowSums
 from .scales import LINEAR, Scale
 
 Generators = tuple[Generator, ...]
@@ -136,7 +136,7 @@ class Family(Formulas, Components):
     def natural(self, place: Floats) -> Floats:
         """Theta from places."""
         with np.errstate(over="ignore"):
-            return np.asarray(self.theta(place, ARRAYS))
+            return self.theta(place, ARRAYS)
 
     def above_place(self, place: Floats, a: Floats, b: Floats) -> Floats:
         """P(theta > its value at a place)."""
@@ -237,7 +237,7 @@ class Family(Formulas, Components):
 
     def gained(
         self, least: Floats, size: Floats, a: Floats, b: Floats, cut: Floats
-    ) -> tuple[Floats, Floats]:
+    ) -> Pair:
         """E[cut - theta] over outcomes below `least`, and E[theta - cut] over the others."""
         shapes = a, a + self.theta_power
         plain, weighted = (self.below(least, size, shape, b) for shape in shapes)

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.random import Generator
 from scipy import optimize, special
 
-from .._lib.arrays import Bools, Columns, Floats, Ints
+from .._lib.arrays import Bools, Columns, Floats, Ints, Pair
 from .._lib.errors import FitError, ItemsError
 from .binomial import BinomialBeta, BinomialOutcome, BinomialRows
 from .family import Family
 from .outcome import Outcome, Validity
 from .poisson import PoissonGamma, PoissonOutcome, PoissonRows
-from .rows import Pair, RowSums, Tensor
+from .rows import RowSums, Tensor
 from .scales import EXACT_COUNTS
 from .special_functions import beta_binomial_cdf, beta_tail
 
@@ -178,7 +178,7 @@ class TruncatedPoissonOutcome(TruncatedOutcome, PoissonOutcome):
 
     def log_none(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
         dispersion = np.log(variance) - 2.0 * np.log(mean)
-        return np.asarray(log_no_count(np, np.log(mean), dispersion, size))
+        return log_no_count(np, np.log(mean), dispersion, size)
 
 
 class TruncatedBinomialOutcome(TruncatedOutcome, BinomialOutcome):
@@ -484,7 +484,7 @@ class TruncatedFamily(Family):
         """P(Y >= y) of all items, for y >= 1, with all digits where it is tiny."""
 
     def log_listed(self, size: Floats, a: Floats, b: Floats) -> Floats:
-        return np.asarray(log_listed(np, self.log_none(size, a, b)))
+        return log_listed(np, self.log_none(size, a, b))
 
     def log_density(
         self, y: Floats, size: Floats, location: Floats, dispersion: Floats
@@ -527,7 +527,7 @@ class TruncatedPoissonGamma(TruncatedFamily, PoissonGamma):
         first = np.minimum(b * np.expm1(-later / a), size)
         theta = rng.standard_gamma(a + 1.0) / (b + first)
         expected = np.minimum((size - first) * theta, _LARGEST_SCALE)
-        return 1.0 + rng.poisson(expected)
+        return 1.0 + rng.poisson(expected).astype(float)
 
 
 class TruncatedBinomialBeta(TruncatedFamily, BinomialBeta):

@@ -9,13 +9,13 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Floats, Ints, Pair
 from .._model.coordinates import Space
 from .._model.problem import Problem
 from ..families.rows import RowSums
 from .row_polynomials import Surrogates, make_surrogates
 
-Evaluate = Callable[[Floats], tuple[Floats, Floats]]
+Evaluate = Callable[[Floats], Pair]
 """Coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)."""
 Values = Callable[[Floats], Floats]
 """Coordinates (draws, dim) -> log density (draws,)."""
@@ -66,7 +66,7 @@ def near_densities(built: Problem, rows: Likelihood | None = None) -> Densities:
     def predictors(coefficients: Sequence[Floats]) -> list[Floats]:
         return [x @ values.T for values, x in zip(coefficients, designs, strict=True)]
 
-    def bound(coordinates: Floats) -> tuple[Floats, Floats]:
+    def bound(coordinates: Floats) -> Pair:
         point = space.at(coordinates)
         value, *slopes = rows.sums_and_slopes(*predictors(point.coefficients))
         by_coefficients = [
@@ -108,7 +108,7 @@ def rows_of_likelihood(built: Problem) -> Likelihood:
 def finite(function: Evaluate, chunk: int = CHUNK) -> Evaluate:
     """Evaluate in chunks of draws; what is not finite becomes -inf."""
 
-    def evaluate(rows: Floats) -> tuple[Floats, Floats]:
+    def evaluate(rows: Floats) -> Pair:
         with np.errstate(all="ignore"):
             parts = [function(rows[i : i + chunk]) for i in range(0, len(rows), chunk)]
         logp = np.concatenate([part[0] for part in parts])
@@ -205,7 +205,7 @@ class _Minibatches:
         )
         self._weight = len(built.score) / bins.shape[1]
 
-    def __call__(self, rows: Floats) -> tuple[Floats, Floats]:
+    def __call__(self, rows: Floats) -> Pair:
         """Value and gradient at coordinates (draws, dim)."""
         point = self._space.at(rows)
         pairs = zip(point.coefficients, self._start, strict=True)
@@ -233,7 +233,7 @@ class _Minibatches:
                 slope[draws] += by_move @ x
         return logp, point.gradient(by_coefficients)
 
-    def _remainder(self, moves: Floats, batch: Ints) -> tuple[Floats, Floats]:
+    def _remainder(self, moves: Floats, batch: Ints) -> Pair:
         """Exact less quadratic log marginals of a minibatch, and slopes in moves of the curves."""
         moved = self._curves[:, None, batch] + moves  # (2, draws, bins)
         value, *by_moves = self._data.value_and_gradient(moved[0], moved[1], batch)
@@ -260,9 +260,7 @@ class NearRows:
         self._exact(self.data.values, location, dispersion, outside, value[None])
         return value
 
-    def values_and_slopes(
-        self, location: Floats, dispersion: Floats
-    ) -> tuple[Floats, Floats]:
+    def values_and_slopes(self, location: Floats, dispersion: Floats) -> Pair:
         """Log marginals (rows, draws), and their slopes in both parameters (2, rows, draws)."""
         results, outside = self.surrogates.values_and_slopes(location, dispersion)
         self._exact(
@@ -293,7 +291,7 @@ class NearRows:
 
     def sums(self, location: Floats, dispersion: Floats) -> Floats:
         """Sums (draws,) over all rows at both parameters (rows, draws)."""
-        return np.asarray(self.values(location, dispersion).sum(axis=0))
+        return self.values(location, dispersion).sum(axis=0)
 
     def sums_and_slopes(
         self, location: Floats, dispersion: Floats

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Bools, Floats, Ints, Pair
 from ..families.rows import RowSums
 
 # in each curve, the lowest first: (degree + 1)^2 values at Chebyshev nodes give all coefficients
@@ -136,7 +136,7 @@ def make_surrogates(
 
 def _fit_polynomials(
     data: RowSums, centre: Floats, reach: Floats, rows: Ints, degree: int
-) -> tuple[Floats, Floats]:
+) -> Pair:
     """Coefficients (rows, i, j) of polynomials, and their largest errors at random points."""
 
     def exact(u: Floats, v: Floats) -> Floats:

@@ -15,7 +15,7 @@ from .._lib.progress import is_shown
 from .._lib.threads import raising_interrupt
 from .._model.problem import Problem
 from ..fits.fit import Status
-from .methods import STORED_SEED, Groups, PosteriorMethod
+from .fit_tree import STORED_SEED, Groups, PosteriorMethod
 
 SAMPLERS = ("pymc", "nutpie", "numpyro", "blackjax")
 # statistics of samplers that PyMC has under other names

@@ -28,8 +28,8 @@ from ..families.priors import Prior
 from ..families.scales import LINEAR, LOG, LOGIT, SCALES
 from ..fits.curves import Curves
 from ..fits.fit import Fit
+from .item_columns import bin_scores_of, warn_of_extrapolation
 from .predictive import Posterior, posterior_of, posterior_under
-from .scores import bin_scores_of, warn_of_extrapolation
 from .weights import P_ZERO, moment_variables
 
 _POINTS = 200

@@ -33,6 +33,7 @@ from ..fits.fit import Fit
 from ..prior_table import quantile_name
 from .averages import scorer
 from .item_columns import (
+    Extrapolation,
     Scorer,
     arrays_of,
     posterior_roles,
@@ -42,7 +43,6 @@ from .item_columns import (
 )
 from .predictive import posterior_of
 from .prior_build import digest_of
-from .scores import Extrapolation
 from .weights import P_ZERO
 
 if TYPE_CHECKING:

@@ -32,9 +32,14 @@ from ..families.scales import LINEAR, LOG, LOGIT, SCORE_WEIGHT
 from ..fits.curves import Curves
 from ..fits.fit import FIT, PARETO_K, Fit
 from ..posterior.calibration import calibration_curves
-from ..posterior.item_columns import check_statistics, in_chunks, read_items, select
+from ..posterior.item_columns import (
+    check_statistics,
+    extrapolation_reported,
+    in_chunks,
+    read_items,
+    select,
+)
 from ..posterior.predictive import Posterior, posterior_of
-from ..posterior.scores import extrapolation_reported
 from .curves import SHARES, r_squared, score_quantiles, statistics_of, variance_parts
 
 _SAMPLE = 20_000  # random items that correlations are computed from

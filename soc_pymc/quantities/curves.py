@@ -12,7 +12,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from .._lib.arguments import PROBABILITY, OneOf, OrNone, Whole, numbers_of, shown
-from .._lib.arrays import Bools, Columns, Floats, Ints, equal_parts, middle_shares
+from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, equal_parts, middle_shares
 from .._lib.errors import FitError
 from ..checks.findings import ALL, PROB, Result, estimates, result_table
 from ..checks.observations import (
@@ -24,9 +24,15 @@ from ..data.statistics import STATISTICS, Statistics
 from ..fits.curves import Curves
 from ..fits.fit import FIT, Fit
 from ..posterior.calibration import calibration_curves, curve_variables
-from ..posterior.item_columns import check_statistics, posterior_roles, select, summed
+from ..posterior.item_columns import (
+    BinPositions,
+    check_statistics,
+    posterior_roles,
+    select,
+    summed,
+    warn_of_extrapolated_bins,
+)
 from ..posterior.predictive import Posterior, posterior_of
-from ..posterior.scores import BinPositions, warn_of_extrapolated_bins
 
 # shares of the items, at whose scores curves are shown
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -77,9 +83,7 @@ def r_squared(fit: Fit, stats: Statistics | None = None) -> xr.DataArray:
     return by_draw(posterior.curves, {"r_squared": explained / total})["r_squared"]
 
 
-def variance_parts(
-    posterior: Posterior, stats: Statistics | None
-) -> tuple[Floats, Floats]:
+def variance_parts(posterior: Posterior, stats: Statistics | None) -> Pair:
     """Return draws of the explained and the total variance of theta, each (draws,)."""
     curves = posterior.curves
     support = support_of(curves, stats)
