@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ._lib.arguments import shown
 from ._lib.errors import ConvergenceWarning, FitError, warn_user
-from ._lib.progress import phase
+from ._lib.progress import phase, with_progress
 from ._lib.threads import one_blas_thread
 from .checks.selection import choose
 from .data.statistics import Statistics
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pymc as pm
 
 
+@with_progress
 @one_blas_thread
 def fit(
     stats: Statistics,
@@ -76,7 +77,7 @@ def fit(
         raise FitError(
             f"soc.fit takes statistics, not {type(stats).__name__}: call soc.summarize(items) first"
         )
-    fit_prior = partial(fitting.fit_prior, stats, method=method, progress=progress)
+    fit_prior = partial(fitting.fit_prior, stats, method=method)
     if not isinstance(prior, str):
         return fit_prior(prior, model=model)
     if prior != "auto":
@@ -89,7 +90,7 @@ def fit(
             "model= was built with one prior: give that prior, not prior='auto'"
         )
     with (
-        phase("fit: choosing the prior", enabled=progress) as bar,
+        phase("fit: choosing the prior") as bar,
         warnings.catch_warnings(),
     ):
         # the table has the words

@@ -3,9 +3,11 @@
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import wraps
 from importlib.util import find_spec
 from typing import Any
 
@@ -14,6 +16,7 @@ from .errors import SocError
 
 VARIABLE = "SOC_PYMC_PROGRESS"
 _setting: list[bool | None] = [None]
+_asked: ContextVar[bool | None] = ContextVar("progress", default=None)
 _bar = threading.Lock()  # held while a bar is on the screen
 
 
@@ -40,15 +43,33 @@ def progress(show: bool | None = None) -> None:
     _setting[0] = OrNone(switch)(show, "show")
 
 
-def is_shown(show: bool | None) -> bool:
+def with_progress[**P, R](function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function whose ``progress=`` holds for all that it calls."""
+
+    @wraps(function)
+    def call(*args: P.args, **options: P.kwargs) -> R:
+        show = OrNone(switch)(options.get("progress"), "progress")
+        token = _asked.set(_asked.get() if show is None else show)
+        try:
+            return function(*args, **options)
+        finally:
+            _asked.reset(token)
+
+    return call
+
+
+def is_shown() -> bool:
     """Return whether progress is shown: by an argument, the setting, or the surroundings."""
-    show = OrNone(switch)(show, "progress")
     variable = os.environ.get(VARIABLE, "").strip()
     if variable not in ("", "0", "1"):
         raise SocError(
             f"the environment variable {VARIABLE}={variable!r} must be 0 or 1"
         )
-    for choice in (show, _setting[0], bool(int(variable)) if variable else None):
+    for choice in (
+        _asked.get(),
+        _setting[0],
+        bool(int(variable)) if variable else None,
+    ):
         if choice is not None:
             return choice
     if "ipykernel" in sys.modules:  # without ipywidgets rich warns at every bar
@@ -74,15 +95,9 @@ class Phase:
 
 
 @contextmanager
-def phase(
-    title: str,
-    *,
-    total: float | None = None,
-    unit: str = "",
-    enabled: bool | None = None,
-) -> Iterator[Phase]:
-    """Run a block as a phase, with a bar unless another phase has one."""
-    if not is_shown(enabled) or not _bar.acquire(blocking=False):
+def phase(title: str, *, total: float | None = None, unit: str = "") -> Iterator[Phase]:
+    """Run a block as a phase, with a bar if it has a title and no other phase has one."""
+    if not (title and is_shown()) or not _bar.acquire(blocking=False):
         yield Phase()
         return
     try:
@@ -115,11 +130,9 @@ def phase(
         _bar.release()
 
 
-def parts(
-    title: str, n: int, step: int, progress: bool | None, unit: str = "items"
-) -> Iterator[slice]:
+def parts(title: str, n: int, step: int, unit: str = "items") -> Iterator[slice]:
     """Yield slices of `step` that make up n, with progress."""
-    with phase(title, total=n, unit=unit, enabled=progress) as bar:
+    with phase(title, total=n, unit=unit) as bar:
         for start in range(0, n, step):
             stop = min(start + step, n)
             yield slice(start, stop)

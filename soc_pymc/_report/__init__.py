@@ -8,7 +8,7 @@ from typing import Any
 from .._lib.arguments import SEED, A, OrNone, Real, names_of, path_of
 from .._lib.errors import FitError
 from .._lib.files import replacing
-from .._lib.progress import phase
+from .._lib.progress import phase, with_progress
 from .._lib.threads import one_blas_thread
 from ..checks._check import Checks
 from ..data.items import Items, check_items
@@ -28,6 +28,7 @@ __all__ = ["report"]
 _REPLICATED = 2_000  # items of the sample whose outcomes are replicated
 
 
+@with_progress
 @one_blas_thread
 def report(
     fit: Fit, items: Items, *, out: str | os.PathLike[str] = "report.html",
@@ -105,18 +106,18 @@ def report(
     refuse_weighted(items)
     open_table(items.source, columns)
     # which validates all items
-    stats = statistics_of(fit.curves, items, progress)
+    stats = statistics_of(fit.curves, items)
     options = {"out": out, "by": tuple(by), "title": title}
     options |= {"threshold": threshold, "seed": seed}
-    overview = read_overview(fit, items, columns, options, progress)
+    overview = read_overview(fit, items, columns, options)
     # the overview has warned of far scores, for all items
     with extrapolation_reported():
         made_fit = not other_total_of_statistics(fit, stats)
-        choices: dict[str, Any] = {"by": tuple(by), "seed": seed, "progress": progress}
+        choices: dict[str, Any] = {"by": tuple(by), "seed": seed}
         # clusters of a sample may have one item each
         choices |= {"subset": _REPLICATED, "all_items": items, "made_fit": made_fit}
         check = Checks(fit, overview.sample.items, **choices).result()
-        with phase("writing the page", enabled=progress):
+        with phase("writing the page"):
             page = Page(
                 fit,
                 items,

@@ -95,7 +95,6 @@ def read_overview(
     items: Items,
     names: Sequence[str],
     options: Mapping[str, Any],
-    progress: bool | None,
 ) -> Overview:
     """Score all items, which are valid, and choose a sample and those at the top of each list."""
     posterior = posterior_of(fit)
@@ -121,7 +120,7 @@ def read_overview(
         )
 
     score = scorer(posterior, _PROBS)
-    summaries = in_chunks(score, _AT_ONCE, columns, "scoring items", progress)
+    summaries = in_chunks(score, _AT_ONCE, columns, "scoring items")
     mean, sd, _, *quantiles = summaries[: 3 + len(_PROBS)]
     keys = {"mean": mean, "low quantile": quantiles[0]}
     above = {}
@@ -276,8 +275,7 @@ class Page:
 
     def removed(self) -> str:
         """Return the share of the error that the items' own outcomes remove."""
-        options: dict[str, Any] = {"weight": "items", "progress": False}
-        ratio = quantities.variance_reduction(self.fit, self.stats, **options)
+        ratio = quantities.variance_reduction(self.fit, self.stats, weight="items")
         return self._percent(1 - ratio.data["ratio"])
 
     def _percent(self, draws: Any) -> str:
@@ -294,9 +292,10 @@ class Page:
 
     def ranked_by_value(self, title: str, rows: Subset) -> Markup:
         """Return the first items by what another outcome of median size would improve."""
-        options: dict[str, Any] = {"progress": False}
-        options["threshold"] = self.options["threshold"]
-        gain = decisions.value_of_exposure(self.fit, rows.items, self.amount, **options)
+        threshold = self.options["threshold"]
+        gain = decisions.value_of_exposure(
+            self.fit, rows.items, self.amount, threshold=threshold
+        )
         return self.ranked(title, rows, "value", gain["value"].to_numpy())
 
     def ranked(
@@ -305,8 +304,7 @@ class Page:
         """Return the first items by one column: names, what was observed, and their posteriors."""
         items = rows.items
         outcome = self.fit.curves.outcome
-        options: dict[str, Any] = {"draws": "all", "progress": False}
-        scored = item_posteriors(self.fit, items, quantiles=_QUANTILES, **options)
+        scored = item_posteriors(self.fit, items, quantiles=_QUANTILES, draws="all")
         observed = [outcome.observed, outcome.size]
         observed = ["score", *observed] if items.score else observed
         numbers = {items.roles[role]: rows.columns[role] for role in observed}

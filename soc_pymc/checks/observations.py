@@ -63,13 +63,12 @@ def observe(
     curves: Curves,
     data: Items | Statistics,
     by: Sequence[str] = (),
-    progress: bool | None = None,
 ) -> Observations:
     """Read items, or joint cells of statistics, with the columns `by` and those of groups."""
     if isinstance(data, Statistics):
         return _of_cells(curves, data)
     names = list(dict.fromkeys([*by, *data.roles.groups.values()]))
-    columns, labels = read_items(curves, data, names, progress)
+    columns, labels = read_items(curves, data, names)
     n = np.ones(len(columns["score"]), dtype=np.int64)
     return Observations(columns, n, labels, data.roles)
 

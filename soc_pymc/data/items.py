@@ -178,7 +178,7 @@ class PoissonItems(_Roles):
     exposure: str | None = None
     truncated: bool = False
 
-    kind: ClassVar[str] = "poisson"
+    kind = "poisson"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -232,7 +232,7 @@ class NormalItems(_Roles):
     noise_sd: str | None = None
     noise_df: float | str | None = None
 
-    kind: ClassVar[str] = "normal"
+    kind = "normal"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -305,7 +305,7 @@ class BinomialItems(_Roles):
     trials: str | None = None
     truncated: bool = False
 
-    kind: ClassVar[str] = "binomial"
+    kind = "binomial"
 
 
 Items = PoissonItems | NormalItems | BinomialItems

@@ -59,10 +59,9 @@ _ENOUGH_SUMS = 800_000
 class Local:
     """Passes over items whose rows reach this process, validated block by block."""
 
-    def __init__(self, items: Items, folds: Folds, progress: bool) -> None:
+    def __init__(self, items: Items, folds: Folds) -> None:
         self.items = items
         self._folds = folds
-        self._progress = progress
         self._rows: int | None = None  # of the table, where they are known
         self._read = 0  # of them, by the last pass
         self._codes: dict[str, int] = {}  # of the labels of groups
@@ -234,7 +233,7 @@ class Local:
 
         blocks = batches(self.table, chosen.columns, size, self.items.source)
         self._read = 0
-        with phase(title, unit="items", enabled=self._progress) as running:
+        with phase(title, unit="items") as running:
             try:
                 for rows, result in ordered_map(run, blocks):
                     yield result
@@ -267,7 +266,7 @@ class Local:
 
     def _refuse(self) -> None:
         """Raise the full error about the items."""
-        scan(self.items, self._progress)
+        scan(self.items)
         raise ItemsError("the items changed while they were read: try again")
 
 

@@ -102,7 +102,6 @@ class Method(ABC):
         stats: Statistics,
         prior: Prior,
         model: Any,
-        progress: bool | None,
     ) -> tuple[xr.DataTree, Status]:
         """Return the fit's `DataTree`, and how far it can be trusted.
 

@@ -352,7 +352,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             As in `predict`; or if weights are not finite numbers >= 0.
         """
         columns, groups = self._columns(X, y, (exposure, noise_sd, trials), group)
-        scan(_as_items(self._outcome, columns, groups), progress=False)
+        scan(_as_items(self._outcome, columns, groups))
         columns |= self._group_labels(groups)
         posterior = posterior_of(self.fit_)
 

@@ -428,7 +428,7 @@ class PosteriorMethod(Method):
     full: ClassVar[bool]
 
     @abstractmethod
-    def draw(self, built: Problem, progress: bool | None) -> tuple[Groups, Status]:
+    def draw(self, built: Problem) -> tuple[Groups, Status]:
         """Return draws of the model's posterior with what describes them."""
 
     def run(
@@ -436,16 +436,15 @@ class PosteriorMethod(Method):
         stats: Statistics,
         prior: Prior,
         model: "pm.Model | None",
-        progress: bool | None,
     ) -> tuple[xr.DataTree, Status]:
         """Return draws from the posterior of the prior's model, or of an extended `model`."""
-        with phase("fit: pilot and model", enabled=progress):
+        with phase("fit: pilot and model"):
             built = build(stats, prior, full=self.full or model is not None)
             if model is not None:  # in the coordinates of the same Laplace start
                 from .._model.pymc_model import extended
 
                 built = extended(built, model)
-        groups, status = self.draw(built, progress)
+        groups, status = self.draw(built)
         if stats.blocks:
             posterior = groups["posterior"]
             wider, words = for_clusters(built, stats, prior, posterior, self.seed)

@@ -9,6 +9,7 @@ import numpy as np
 
 from .._lib.arguments import A, OrNone
 from .._lib.errors import ConvergenceWarning, FitError, ItemsWarning, warn_user
+from .._lib.progress import with_progress
 from .._lib.threads import one_blas_thread
 from .._model.problem import prior_for
 from ..data.statistics import Statistics
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import pymc as pm
 
 
+@with_progress
 @one_blas_thread
 def fit_prior(
     stats: Statistics,
@@ -53,7 +55,7 @@ def fit_prior(
     )
     began = time.perf_counter()
     try:
-        tree, status = method.run(stats, prior, model, progress)
+        tree, status = method.run(stats, prior, model)
     except np.linalg.LinAlgError as error:
         raise FitError(
             f"the model cannot be computed with numbers of this size ({error}): bring scores, "

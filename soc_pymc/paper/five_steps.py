@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -244,7 +244,7 @@ def fixed_weights(
 class BinWeights(ComponentWeights):
     """One draw: components of a score's bin, shifted along the curve of the mean."""
 
-    no_table: ClassVar[str] = (
+    no_table = (
         "components by bin, of a mixture of five steps, have no prior table: use soc.VI(), or "
         "soc.FiveSteps() with one family"
     )
@@ -328,7 +328,6 @@ class FiveSteps(Method):
         stats: Statistics,
         prior: Prior,
         model: object,
-        progress: bool | None,
     ) -> tuple[xr.DataTree, Status]:
         """Return one draw of the curves, with the estimates of the bins."""
         if model is not None:
@@ -339,7 +338,7 @@ class FiveSteps(Method):
             raise FitError(
                 "soc.FiveSteps() takes noise sds as known: leave noise_df= out, or use soc.VI()"
             )
-        with phase("fit: five steps", enabled=progress):
+        with phase("fit: five steps"):
             _check_arguments(stats, prior, self)
             return _fit_bins(stats, prior, self.moments)
 
