@@ -76,16 +76,15 @@ class Local:
 
         def count(block: Columns) -> Columns:
             self._check(block)
-            cells = size_cell(block[outcome.size], outcome)
-            lowest = cells.min()
-            weight = block.get("weight", 1.0)
-            n = np.bincount(cells - lowest, np.broadcast_to(weight, len(cells)))
-            cell = np.flatnonzero(n)
-            sums = {"cell": cell + lowest, "n": n[cell].astype(np.int64)}
+            weight = block.get("weight")
+            cell, n = _counted(size_cell(block[outcome.size], outcome), weight)
+            sums = {"cell": cell, "n": n}
             if outcome.whole:
                 # all in the first cell, as only their total is needed
-                total = (block[outcome.observed] * weight).astype(np.int64).sum()
-                sums["sum_y"] = np.where(cell == cell[0], total, 0)
+                whole = block[outcome.observed]
+                whole = whole if weight is None else whole * weight
+                sums["sum_y"] = np.zeros_like(n)
+                sums["sum_y"][0] = whole.astype(np.int64).sum()
             return sums
 
         roles = (outcome.size, *(outcome.observed,) * outcome.whole)
@@ -435,6 +434,12 @@ def part_sums(
 
 def _counted(keys: NDArray[Any], weight: Floats | None) -> tuple[NDArray[Any], Ints]:
     """Distinct keys, with the number of their items."""
+    if keys.dtype.kind == "i" and len(keys) > np.ptp(keys):  # no need to sort
+        lowest = keys.min()
+        place = keys - lowest
+        present = np.flatnonzero(np.bincount(place))
+        n = np.bincount(place, weight)[present]
+        return present + lowest, n.astype(np.int64)
     if weight is None:
         return np.unique(keys, return_counts=True)
     key, place = np.unique(keys, return_inverse=True)
