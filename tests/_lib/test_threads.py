@@ -67,10 +67,18 @@ def two_of_blas():
 
 @pytest.mark.usefixtures("two_of_blas")
 def test_blas_has_one_thread_inside_and_its_own_number_once_a_generator_rests(number):
-    abandoned = ordered_map(of_blas, range(4))
+    begun = []
+
+    def block(k):
+        begun.append(k)
+        return of_blas()
+
+    abandoned = ordered_map(block, range(4))
     inside = [next(abandoned)]
+    # between two blocks it has two threads, so all must have begun: one where the caller works
+    expected = 1 if number == 1 else 4
     end = time.monotonic() + 10
-    while of_blas() != {2} and time.monotonic() < end:  # until the blocks begun are done
+    while (len(begun) < expected or of_blas() != {2}) and time.monotonic() < end:
         time.sleep(0.01)
     assert of_blas() == {2}
     inside += [*ordered_map(of_blas, range(4)), *abandoned]
