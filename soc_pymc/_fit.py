@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ._lib.arguments import shown
 from ._lib.errors import ConvergenceWarning, FitError, warn_user
-from ._lib.progress import phase, with_progress
-from ._lib.threads import one_blas_thread
+from ._lib.work import long_work, phase
 from .checks.selection import choose
 from .data.statistics import Statistics
 from .families.priors import Prior
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
     import pymc as pm
 
 
-@with_progress
-@one_blas_thread
+@long_work
 def fit(
     stats: Statistics,
     prior: Prior | Literal["auto"] | None = None,

@@ -13,7 +13,7 @@ from scipy import optimize, special
 from ._lib.arguments import PROBABILITY, SEED, A, Whole
 from ._lib.arrays import Columns, Floats, Pair, equal_parts
 from ._lib.errors import FitError, ItemsError
-from ._lib.progress import phase, with_progress
+from ._lib.work import phase, with_progress
 from .checks.comparison import cross_validate, warn_of_clusters
 from .checks.findings import ALL, FAIL, OK, SIDES, Result, result_table
 from .checks.observations import check_rows
@@ -26,8 +26,7 @@ from .checks.pit import (
     with_p_values,
 )
 from .data.engines import scan
-from .data.items import Items, check_outcomes
-from .data.roles import NO_SCORE, Roles, is_group
+from .data.items import NO_SCORE, Items, Roles, check_outcomes, is_group
 from .data.sources import batches
 from .data.statistics import MOST_Z, Statistics, variation
 from .data.summaries import summarize

@@ -16,9 +16,8 @@ from .._lib.arguments import SEED, Whole, names_of
 from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import FitError, ItemsError
 from .._lib.laws import pearson3_cdf, skewness
-from .._lib.progress import parts, phase, with_progress
 from .._lib.reprs import made_above
-from .._lib.threads import one_blas_thread
+from .._lib.work import long_work, parts, phase
 from ..data.causes import Evidence, cause_of
 from ..data.items import Items
 from ..data.sources import opened, word_columns
@@ -29,7 +28,7 @@ from ..posterior.averages import cdf_without
 from ..posterior.item_columns import select
 from ..posterior.predictive import Posterior, posterior_of, posterior_under
 from . import pit
-from .advice import Gains, advise
+from .advice import MOST, Gains, Outliers, advise, outliers
 from .comparison import LeftOut, leave_one_out
 from .findings import (
     ALL,
@@ -51,7 +50,6 @@ from .observations import (
     observe,
     totals_without_folds,
 )
-from .outliers import MOST, Outliers, outliers
 
 _TREE_DRAWS = 1000  # in the tree for ArviZ
 # draws that show whether an outcome says anything, and difference in nats of one that does not
@@ -154,8 +152,7 @@ class CheckResult(Result):
         return super()._repr_html_() + str(made_above("pit_image", self))
 
 
-@with_progress
-@one_blas_thread
+@long_work
 def check(
     fit: Fit,
     items: Items | Statistics,

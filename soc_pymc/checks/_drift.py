@@ -17,8 +17,7 @@ from scipy import optimize, special
 from .._lib.arguments import SEED, OrNone
 from .._lib.arrays import Floats, Pair
 from .._lib.errors import FitError, StatisticsError
-from .._lib.progress import parts, with_progress
-from .._lib.threads import one_blas_thread
+from .._lib.work import long_work, parts
 from ..data.items import day as day_rule
 from ..data.statistics import STATISTICS, Statistics
 from ..fits.curves import Curves
@@ -104,8 +103,7 @@ class Drift(Result):
         return with_draws(self.fit, moved.posterior)
 
 
-@with_progress
-@one_blas_thread
+@long_work
 def drift(
     stats: Statistics,
     fit: Fit | None = None,

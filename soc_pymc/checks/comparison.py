@@ -20,9 +20,8 @@ from .._lib.errors import (
     warn_user,
 )
 from .._lib.laws import smoothed
-from .._lib.progress import phase, with_progress
 from .._lib.reprs import counted
-from .._lib.threads import one_blas_thread
+from .._lib.work import long_work, phase
 from ..data.items import Items
 from ..data.statistics import STATISTICS, Statistics
 from ..families.priors import Prior
@@ -167,8 +166,7 @@ def bridged(with_item: Floats, without: Floats, weight: Floats) -> float:
     return ratio
 
 
-@with_progress
-@one_blas_thread
+@long_work
 def compare(
     fits: Mapping[str, Fit],
     data: Items | Statistics,
@@ -378,8 +376,7 @@ def _second_order(ratio: Floats, share: Floats, slope: Floats) -> Floats:
     return np.asarray(best / total if total > 0 else np.full_like(best, np.nan))
 
 
-@with_progress
-@one_blas_thread
+@long_work
 def cross_validate(
     stats: Statistics,
     prior: Prior | None = None,

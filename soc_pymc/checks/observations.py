@@ -17,8 +17,7 @@ from .._lib.arguments import A
 from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import ItemsError
 from .._model.rows import CLASS
-from ..data.items import ANY_ITEMS, Items, NormalItems
-from ..data.roles import Roles
+from ..data.items import ANY_ITEMS, Items, NormalItems, Roles
 from ..data.statistics import Statistics, refuse_weights
 from ..data.summaries import Options, totals_of
 from ..families.rows import RowSums

@@ -13,8 +13,8 @@ import numpy as np
 
 from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import ItemsError
-from .._lib.progress import phase
 from .._lib.reprs import digits
+from .._lib.work import phase
 from ..families.outcome import Outcome
 from ..families.scales import LARGEST_COUNT, Bounds
 from .binning import (
@@ -39,12 +39,13 @@ from .formulas import (
     size_cell,
     summand,
 )
-from .items import DAY, Items
-from .roles import (
+from .items import (
     CROSS,
+    DAY,
     MARK,
     NO_SCORE,
     ONE_SCORE,
+    Items,
     Roles,
     bounds_of,
     is_group,

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Columns, Floats, Ints, compiled
 from .._lib.errors import ItemsError, StatisticsError
-from .._lib.progress import phase
-from .._lib.threads import ordered_map
+from .._lib.work import ordered_map, phase
 from ..families.outcome import Outcome, sum_of
 from .binning import (
     CELL_SUMS,
@@ -36,8 +35,7 @@ from .formulas import (
     summand,
     without_small,
 )
-from .items import Items, is_day
-from .roles import CROSS, FOLDS, MARK, NOISE_DF, WEIGHTS, columns_of
+from .items import CROSS, FOLDS, MARK, NOISE_DF, WEIGHTS, Items, columns_of, is_day
 from .sources import batches, count_of, kind_of, opened, readable
 
 _BLOCK = 1_000_000  # items of a block

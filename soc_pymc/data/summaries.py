@@ -18,8 +18,8 @@ from .._lib.arguments import (
 )
 from .._lib.arrays import Columns, Floats, middle_shares
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
-from .._lib.progress import with_progress
 from .._lib.reprs import digits
+from .._lib.work import with_progress
 from ..families import OUTCOMES
 from ..families.outcome import Outcome
 from ..families.scales import MOST_VALUE_CELL, SCORE_WEIGHT

@@ -11,8 +11,8 @@ from scipy.optimize import elementwise
 from .._lib.arguments import Real, per_item
 from .._lib.arrays import Columns, Floats, Ints, Pair
 from .._lib.errors import FitError
-from .._lib.progress import with_progress
 from .._lib.reprs import digits
+from .._lib.work import with_progress
 from ..data.items import Items, check_outcomes
 from ..families.family import Family
 from ..families.scales import LARGEST

@@ -27,8 +27,7 @@ from .._lib.arguments import (
 from .._lib.arrays import Floats, Ints, Pair
 from .._lib.errors import FitError
 from .._lib.laws import pearson3_cdf, pearson3_quantile
-from .._lib.progress import parts, with_progress
-from .._lib.threads import ordered_map
+from .._lib.work import ordered_map, parts, with_progress
 from ..checks.findings import ALL
 from ..data.items import Items, check_outcomes
 from ..families.mixtures import NEAR_ZERO

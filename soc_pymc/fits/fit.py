@@ -30,7 +30,7 @@ from .._lib.reprs import (
     score_range,
     short,
 )
-from .._lib.threads import ordered_map
+from .._lib.work import ordered_map
 from .._model.splines import Axis
 from ..data.statistics import Statistics
 from ..families import family_of

@@ -14,7 +14,7 @@ import soc_pymc as soc
 
 from .._lib.errors import FitError, ItemsError
 from .._lib.files import replacing
-from .._lib.progress import with_progress
+from .._lib.work import with_progress
 from ..data.sources import column_names
 from ..families.scales import RANK, SCALES
 from ..posterior.scoring import is_folder

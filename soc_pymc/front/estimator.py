@@ -16,8 +16,7 @@ from .._lib.arguments import PROBABILITY, per_item, shown
 from .._lib.arrays import Columns, Floats, Pair
 from .._lib.errors import FitError, ItemsError, ItemsWarning, warn_user
 from ..data.engines import scan
-from ..data.items import ITEMS, Items
-from ..data.roles import Roles
+from ..data.items import ITEMS, Items, Roles
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
 from ..families import OUTCOMES, family_of

@@ -13,7 +13,7 @@ from scipy import sparse
 from .._lib.arguments import Whole
 from .._lib.arrays import Floats, Pair, equal_parts
 from .._lib.errors import FitError
-from .._lib.progress import phase
+from .._lib.work import phase
 from .._model.coordinates import Space
 from .._model.mixture_cells import WITHIN_BOUNDS
 from .._model.pilot import Pilot

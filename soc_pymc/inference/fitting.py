@@ -9,8 +9,7 @@ import numpy as np
 
 from .._lib.arguments import A, OrNone
 from .._lib.errors import ConvergenceWarning, FitError, ItemsWarning, warn_user
-from .._lib.progress import with_progress
-from .._lib.threads import one_blas_thread
+from .._lib.work import long_work
 from .._model.problem import prior_for
 from ..data.statistics import Statistics
 from ..families.priors import Prior
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
     import pymc as pm
 
 
-@with_progress
-@one_blas_thread
+@long_work
 def fit_prior(
     stats: Statistics,
     prior: Prior | None = None,

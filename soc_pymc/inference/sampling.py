@@ -10,8 +10,7 @@ import numpy as np
 
 from .._lib.arguments import DRAWS, PROBABILITY, OneOf, Whole, convert_fields
 from .._lib.errors import FitError
-from .._lib.progress import is_shown
-from .._lib.threads import raising_interrupt
+from .._lib.work import is_shown, raising_interrupt
 from .._model.problem import Problem
 from ..fits.fit import Status
 from .fit_tree import STORED_SEED, Groups, PosteriorMethod

@@ -26,7 +26,7 @@ from .._lib.arguments import (
 from .._lib.arrays import Floats, Pair
 from .._lib.errors import FitError
 from .._lib.laws import smoothed
-from .._lib.progress import Phase, phase
+from .._lib.work import Phase, phase
 from .._model.problem import Problem
 from ..fits.fit import PARETO_K, Status
 from .density import (

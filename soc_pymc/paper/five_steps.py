@@ -12,9 +12,8 @@ from scipy.optimize import elementwise
 from .._lib.arguments import OneOf, convert_fields
 from .._lib.arrays import Bools, Columns, Floats, Ints, Pair
 from .._lib.errors import FitError
-from .._lib.progress import phase
 from .._lib.reprs import short
-from .._lib.threads import ordered_map
+from .._lib.work import ordered_map, phase
 from .._model.mixture_cells import cell_points
 from .._model.pilot import check_joint_cells
 from .._model.rows import Rows, positions, rows_of

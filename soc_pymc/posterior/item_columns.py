@@ -14,12 +14,18 @@ from scipy import sparse
 from .._lib.arguments import Rule
 from .._lib.arrays import Columns, Floats, Ints, Pair
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
-from .._lib.progress import parts, phase
 from .._lib.reprs import digits
-from .._lib.threads import ordered_map
+from .._lib.work import ordered_map, parts, phase
 from ..data.engines import check_types, no_rows, scan
-from ..data.items import Items, check_outcomes
-from ..data.roles import MARK, NOISE_DF, WEIGHTS, Roles, columns_of
+from ..data.items import (
+    MARK,
+    NOISE_DF,
+    WEIGHTS,
+    Items,
+    Roles,
+    check_outcomes,
+    columns_of,
+)
 from ..data.sources import arrow_table
 from ..data.statistics import Statistics
 from ..families.family import Family

@@ -23,8 +23,7 @@ import numpy as np
 from .._lib.arguments import PROBABILITY, OneOf, path_of, shown
 from .._lib.errors import FitError, ItemsError
 from .._lib.files import replacing
-from .._lib.progress import Phase, is_shown, phase, with_progress
-from .._lib.threads import one_blas_thread, ordered_map
+from .._lib.work import Phase, is_shown, long_work, ordered_map, phase
 from ..data import sources
 from ..data.engines import check_types
 from ..data.items import Items, check_items
@@ -62,8 +61,7 @@ _RECORD = b"soc_pymc"  # key of the record in a file's description
 _ENDINGS = re.compile(r"\.(parquet|pq|csv|tsv|csv\.gz|tsv\.gz)$", re.IGNORECASE)
 
 
-@with_progress
-@one_blas_thread
+@long_work
 def item_posteriors(
     fit: Fit,
     items: Items,

@@ -13,8 +13,7 @@ from scipy.special import ndtri
 from .._lib.arguments import PROBABILITY, SEED, A, shown
 from .._lib.arrays import Columns, Floats, Ints, equal_parts
 from .._lib.errors import FitError
-from .._lib.progress import phase, with_progress
-from .._lib.threads import one_blas_thread
+from .._lib.work import long_work, phase, with_progress
 from ..checks.findings import (
     FAIL,
     OK,
@@ -394,8 +393,7 @@ def _effects(
     return effects - (effects @ n / n.sum())[:, None], n
 
 
-@with_progress
-@one_blas_thread
+@long_work
 def sensitivity(
     fit: Fit,
     stats: Statistics,

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from .._lib.arguments import PROBABILITY, OneOf, OrNone, Whole, numbers_of, shown
 from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, equal_parts, middle_shares
 from .._lib.errors import FitError
-from .._lib.progress import with_progress
+from .._lib.work import with_progress
 from ..checks.findings import ALL, PROB, Result, estimates, result_table
 from ..checks.observations import (
     ITEMS_OR_STATISTICS,

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import soc_pymc as soc
-from soc_pymc._lib.progress import VARIABLE, is_shown, phase, with_progress
-from soc_pymc._lib.threads import ordered_map
+from soc_pymc._lib.work import PROGRESS, is_shown, ordered_map, phase, with_progress
 
 
 class Screen(io.StringIO):
@@ -22,7 +21,7 @@ class Screen(io.StringIO):
 @pytest.fixture
 def screen(monkeypatch):
     """Returns a function that makes standard error a terminal or a file; the setting is unset."""
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(PROGRESS, raising=False)
     monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     soc.progress(None)
@@ -39,14 +38,14 @@ def test_the_argument_precedes_the_setting_and_that_the_variable(screen, monkeyp
     for terminal in (True, False):
         screen(terminal)
         assert is_shown() is terminal
-    monkeypatch.setenv(VARIABLE, "1")
+    monkeypatch.setenv(PROGRESS, "1")
     assert is_shown()
     for off in (False, np.False_):
         soc.progress(off)
         assert is_shown() is False
         assert asked(progress=np.True_) is True
-    monkeypatch.setenv(VARIABLE, "yes")
-    with pytest.raises(soc.SocError, match=VARIABLE):
+    monkeypatch.setenv(PROGRESS, "yes")
+    with pytest.raises(soc.SocError, match=PROGRESS):
         is_shown()
     with pytest.raises(soc.FitError, match="show='yes' must be True or False"):
         soc.progress("yes")
