@@ -193,9 +193,7 @@ def _fifths(values: pd.Series, n: Ints) -> tuple[Ints, list[str]]:
     return code, ranges
 
 
-def cdf_ends(
-    posterior: Posterior, columns: Columns, progress: bool | None = False
-) -> Floats:
+def cdf_ends(posterior: Posterior, columns: Columns) -> Floats:
     """Return P(Y < y) and P(Y <= y) of rows, (2, n), over the draws; y is in a range for cells."""
     observed = posterior.outcome.observed
 
@@ -206,7 +204,7 @@ def cdf_ends(
         (below, _), (_, upto) = (cdf_interval(posterior, row) for row in rows)
         return below, np.maximum(upto, below)
 
-    return in_chunks(ends, _ITEMS_AT_ONCE, columns, "predictive distribution", progress)
+    return in_chunks(ends, _ITEMS_AT_ONCE, columns, "predictive distribution")
 
 
 def _members(masks: Masks) -> sparse.csr_array:

@@ -381,9 +381,6 @@ class GammaInverseGamma(InverseGammaFormulas, Family):
     def given(self, attrs: Mapping[Any, Any]) -> "GammaInverseGamma":
         return type(self)(attrs.get("shape", 1.0))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.shape,)
-
     @property
     def attrs(self) -> dict[str, Any]:
         return {"shape": self.shape}

@@ -47,7 +47,7 @@ class Family(Formulas, Components):
 
     # copies are the family itself
     def __reduce__(self) -> tuple[Any, ...]:
-        return _family_named, (self.name,)
+        return _family_of, (self.outcome.kind, self.attrs)
 
     def given(self, attrs: Mapping[Any, Any]) -> "Family":
         """Return the family of items with these attributes."""
@@ -198,7 +198,7 @@ class Family(Formulas, Components):
     @property
     def complete(self) -> "Family":
         """The family of all items, where this one's are those of 1 or more."""
-        return _family_named(self.name)
+        return _family_of(self.outcome.kind)
 
     @abstractmethod
     def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
@@ -246,7 +246,7 @@ class Family(Formulas, Components):
         return cut * plain - mean * weighted, rise
 
 
-def _family_named(name: str) -> Family:
-    from . import FAMILIES  # which has all families
+def _family_of(kind: str, attrs: Mapping[str, Any] | None = None) -> Family:
+    from . import family_of_kind  # which knows all families
 
-    return FAMILIES[name]
+    return family_of_kind(kind, attrs)

@@ -30,7 +30,7 @@ from .._lib.reprs import (
     score_range,
     short,
 )
-from .._lib.threads import ordered_map
+from .._lib.work import ordered_map
 from .._model.splines import Axis
 from ..data.statistics import Statistics
 from ..families import family_of
@@ -102,7 +102,6 @@ class Method(ABC):
         stats: Statistics,
         prior: Prior,
         model: Any,
-        progress: bool | None,
     ) -> tuple[xr.DataTree, Status]:
         """Return the fit's `DataTree`, and how far it can be trusted.
 

@@ -16,8 +16,7 @@ from .._lib.arguments import PROBABILITY, per_item, shown
 from .._lib.arrays import Columns, Floats, Pair
 from .._lib.errors import FitError, ItemsError, ItemsWarning, warn_user
 from ..data.engines import scan
-from ..data.items import ITEMS, AmountItems, Items
-from ..data.roles import Roles
+from ..data.items import ITEMS, AmountItems, Items, Roles
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
 from ..families import OUTCOMES, family_of
@@ -373,7 +372,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         columns, groups = self._columns(
             X, y, (exposure, noise_sd, trials, events), group
         )
-        scan(self._items(self._outcome, columns, groups), progress=False)
+        scan(self._items(self._outcome, columns, groups))
         columns |= self._group_labels(groups)
         posterior = posterior_of(self.fit_)
 

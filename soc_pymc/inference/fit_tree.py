@@ -13,7 +13,7 @@ from scipy import sparse
 from .._lib.arguments import Whole
 from .._lib.arrays import Floats, Pair, equal_parts
 from .._lib.errors import FitError
-from .._lib.progress import phase
+from .._lib.work import phase
 from .._model.coordinates import Space
 from .._model.mixture_cells import WITHIN_BOUNDS
 from .._model.pilot import Pilot
@@ -427,7 +427,7 @@ class PosteriorMethod(Method):
     full: ClassVar[bool]
 
     @abstractmethod
-    def draw(self, built: Problem, progress: bool | None) -> tuple[Groups, Status]:
+    def draw(self, built: Problem) -> tuple[Groups, Status]:
         """Return draws of the model's posterior with what describes them."""
 
     def run(
@@ -435,16 +435,15 @@ class PosteriorMethod(Method):
         stats: Statistics,
         prior: Prior,
         model: "pm.Model | None",
-        progress: bool | None,
     ) -> tuple[xr.DataTree, Status]:
         """Return draws from the posterior of the prior's model, or of an extended `model`."""
-        with phase("fit: pilot and model", enabled=progress):
+        with phase("fit: pilot and model"):
             built = build(stats, prior, full=self.full or model is not None)
             if model is not None:  # in the coordinates of the same Laplace start
                 from .._model.pymc_model import extended
 
                 built = extended(built, model)
-        groups, status = self.draw(built, progress)
+        groups, status = self.draw(built)
         if stats.blocks:
             posterior = groups["posterior"]
             wider, words = for_clusters(built, stats, prior, posterior, self.seed)

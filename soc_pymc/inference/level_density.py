@@ -22,10 +22,10 @@ from .density import (
     Values,
     finite,
     finite_values,
+    make_surrogates,
     posterior_draws,
 )
 from .row_kernels import add_slopes, add_values, solve
-from .row_polynomials import make_surrogates
 
 # pairs for weights and draws, and rows times pairs
 _MOST_PAIRS = 20

@@ -8,7 +8,7 @@ maximum. Importance weights show how good the result is.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -26,7 +26,7 @@ from .._lib.arguments import (
 from .._lib.arrays import Floats, Pair
 from .._lib.errors import FitError
 from .._lib.laws import smoothed
-from .._lib.progress import Phase, phase
+from .._lib.work import Phase, phase
 from .._model.problem import Problem
 from ..fits.fit import PARETO_K, Status
 from .density import (
@@ -215,7 +215,7 @@ class VI(PosteriorMethod):
     1000
     """
 
-    full: ClassVar[bool] = False
+    full = False
     seed: int = 0
     draws: int = 1000
     batch: int | None = None
@@ -227,18 +227,16 @@ class VI(PosteriorMethod):
             self, seed=STORED_SEED, draws=DRAWS, batch=batch, max_iterations=DRAWS
         )
 
-    def draw(self, built: Problem, progress: bool | None) -> tuple[Groups, Status]:
+    def draw(self, built: Problem) -> tuple[Groups, Status]:
         """Return draws of the Gaussian, weighted by importance and repaired where it is poor."""
-        return _run_variational(built, self, progress)
+        return _run_variational(built, self)
 
 
-def _run_variational(
-    built: Problem, method: VI, progress: bool | None
-) -> tuple[Groups, Status]:
+def _run_variational(built: Problem, method: VI) -> tuple[Groups, Status]:
     """Groups for the fit's `DataTree`, and its status."""
     rng = np.random.default_rng(method.seed)
     start = built.space.start
-    with phase("fit: preparing the evidence bound", enabled=progress):
+    with phase("fit: preparing the evidence bound"):
         densities = _densities(built, rng, method.draws)
         bins = len(built.score)
         batch = method.batch
@@ -251,17 +249,13 @@ def _run_variational(
             evaluate = minibatch_density(
                 built, systematic(bins, batch, len(start), rng)
             )
-    with phase(
-        "fit: variational inference", unit="evaluations", enabled=progress
-    ) as shown:
+    with phase("fit: variational inference", unit="evaluations") as shown:
         counted = _counted(evaluate, shown)
         gaussian, problem = _gaussian(counted, start, method.max_iterations, rng)
         if densities.fresh and not problem:
             fresh = replace(densities, fresh=_counted(densities.fresh, shown))
             densities, gaussian = improved(fresh, gaussian, rng)
-    with phase(
-        "fit: draws and Pareto k", unit="evaluations", enabled=progress
-    ) as shown:
+    with phase("fit: draws and Pareto k", unit="evaluations") as shown:
         bound = _counted(densities.bound, shown)
         densities = replace(
             densities, bound=bound, weights=_counted(densities.weights, shown)

@@ -22,11 +22,10 @@ from .. import prior_table
 from .._lib.arguments import A, names_of, path_of, shown
 from .._lib.errors import FitError, ItemsError
 from .._lib.files import replacing
-from .._lib.threads import one_blas_thread
+from .._lib.work import one_blas_thread
 from ..data.engines import read_columns, with_bins
 from ..data.formulas import exact
-from ..data.items import ANY_ITEMS, ITEMS, Items
-from ..data.roles import CROSS, Roles
+from ..data.items import ANY_ITEMS, CROSS, ITEMS, Items, Roles
 from ..data.sources import chosen, kind_of
 from ..families.scales import MIDDLE
 from ..fits.curves import Curves

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Bools, Columns, Floats, Ints, Pair
 from .._lib.errors import FitError
-from ..data.roles import ONE_SCORE
+from ..data.items import ONE_SCORE
 from ..families.noise import NOISE_LAW
 from ..families.rows import MEAN_ONLY
 from ..families.scales import RANK
