@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import special
 
-from .arrays import Bools, Floats, Ints
+from .arrays import Bools, Floats, Ints, Pair
 
 # skewness up to which Pearson's law is the Normal, as in SciPy
 _NO_SKEW = 1.6e-5
@@ -88,7 +88,7 @@ def uniform_p_value(values: Floats) -> float:
 
 
 @np.errstate(all="ignore")
-def smoothed(log_ratio: Floats) -> tuple[Floats, Floats]:
+def smoothed(log_ratio: Floats) -> Pair:
     """Logarithms of Pareto-smoothed weights that sum to 1, (draws, n), and k of each set of ratios.
 
     The largest weights become quantiles of the generalised Pareto law that is fitted to them (Zhang
@@ -127,7 +127,7 @@ def _tails(log_weight: Floats, number: int) -> tuple[Ints, Floats, Floats]:
     return row, np.minimum(np.log(quantile), tail[-1]), np.where(scale > 0.0, k, np.nan)
 
 
-def _fit_tail(excess: Floats) -> tuple[Floats, Floats]:
+def _fit_tail(excess: Floats) -> Pair:
     """Shapes and scales of generalised Pareto laws of rising excesses (n, number)."""
     number = excess.shape[1]
     scales = 30 + int(np.sqrt(number))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,21 +16,19 @@ from .._lib.arguments import SEED, Whole, names_of
 from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import FitError, ItemsError
 from .._lib.laws import exceedance
-from .._lib.progress import parts, phase
 from .._lib.reprs import made_above
-from .._lib.threads import one_blas_thread
+from .._lib.work import long_work, parts, phase
 from ..data.causes import Evidence, cause_of
 from ..data.items import Items
 from ..data.sources import opened, word_columns
 from ..data.statistics import Statistics, absent_zeros
 from ..families.rows import MEAN_ONLY
-from ..fits.deferred import Later
-from ..fits.fit import FIT, PARETO_K, Fit, Status, other_total
+from ..fits.fit import FIT, PARETO_K, Fit, Later, Status, other_total
 from ..posterior.averages import cdf_without
 from ..posterior.item_columns import select
 from ..posterior.predictive import Posterior, posterior_of, posterior_under
 from . import pit
-from .advice import Gains, advise
+from .advice import MOST, Gains, Outliers, advise, outliers
 from .comparison import LeftOut, leave_one_out
 from .findings import (
     ALL,
@@ -51,7 +49,6 @@ from .observations import (
     observe,
     totals_without_folds,
 )
-from .outliers import MOST, Outliers, outliers
 
 _TREE_DRAWS = 1000  # in the tree for ArviZ
 # draws that show whether an outcome says anything, and difference in nats of one that does not
@@ -112,7 +109,7 @@ class CheckResult(Result):
     loo: LeftOut | None = None
     remedies: tuple[Remedy, ...] = ()
     outliers: Outliers | None = None
-    rows: ClassVar[int] = 5
+    rows = 5
 
     @property
     def elpd(self) -> Any:
@@ -157,7 +154,7 @@ class CheckResult(Result):
         return super()._repr_html_() + str(made_above("pit_image", self))
 
 
-@one_blas_thread
+@long_work
 def check(
     fit: Fit,
     items: Items | Statistics,
@@ -221,9 +218,7 @@ def check(
     by = names_of(by, "by")
     seed = SEED(seed, "seed")
     subset = Whole(1)(subset, "subset")
-    return Checks(
-        fit, items, by=tuple(by), seed=seed, subset=subset, progress=progress
-    ).result()
+    return Checks(fit, items, by=tuple(by), seed=seed, subset=subset).result()
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,7 +234,6 @@ class Checks:
     by: tuple[str, ...] = ()
     seed: int = 0
     subset: int = 5000
-    progress: bool | None = None
     all_items: Items | None = None
     made_fit: bool = False
     loo: LeftOut | None = None
@@ -269,13 +263,13 @@ class Checks:
         seeds = np.random.SeedSequence(self.seed).spawn(3)
         rngs = [np.random.default_rng(seed) for seed in seeds]
         names = [*self.by, *self._label_columns()]
-        observed = observe(posterior.curves, self.data, names, self.progress)
+        observed = observe(posterior.curves, self.data, names)
         sliced = {*self.by, *observed.roles.groups.values()}
         labels = {k: values for k, values in observed.labels.items() if k in sliced}
         items = replace(observed, labels=labels)
         n = int(items.n.sum())
         made_fit = self.made_fit or not other_total(fit, items.columns, items.n)
-        ends = pit.cdf_ends(posterior, items.columns, self.progress)
+        ends = pit.cdf_ends(posterior, items.columns)
         groups, rows = self._of_pit(items, ends, rngs[0])
         rows += self._of_outcomes(items.columns)
         gains = Gains(posterior, observed, rngs[2])
@@ -293,7 +287,7 @@ class Checks:
             far = outliers(gains, observed, ends)
         loo = self.loo
         if not fit.one_draw:
-            loo = loo or leave_one_out(posterior, sample, self.progress)
+            loo = loo or leave_one_out(posterior, sample)
             rows += [*self._of_left_out(loo, where), *self._of_clusters()]
         table = result_table([*rows, *_of_status(fit.status)])
         table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = n
@@ -424,7 +418,7 @@ class Checks:
         sums = np.zeros((len(outcome.summaries), 1 + len(draws)))
         n = len(columns["score"])
         at_once = max(1, _REPLICATED_AT_ONCE // len(draws))
-        for rows in parts("predictive checks", n, at_once, self.progress):
+        for rows in parts("predictive checks", n, at_once):
             part = select(columns, rows)
             # summaries are about the median curves: about its own draw, the outcomes of new items
             # would scatter more than replicates of that draw, as the draw is not their truth; items
@@ -477,7 +471,7 @@ class Checks:
         from ..inference.clusters import cluster_factor
 
         if not (self.fit.widened or isinstance(data, Statistics)):
-            data = totals_without_folds(data, progress=False)
+            data = totals_without_folds(data)
         factor = cluster_factor(self.fit, data)
         verdict = (
             OK if self.fit.widened else _verdict(abs(np.log(factor)), _NARROW_BANDS)
@@ -509,7 +503,7 @@ class Checks:
         share = rng.random(len(item))
         cdfs = {"pit_values": ends}
         if self.exact_draws:
-            with phase("draws for ArviZ", enabled=self.progress):
+            with phase("draws for ArviZ"):
                 cdfs["loo_pit"] = np.stack(cdf_without(posterior, columns))
         by_item = {"observed_data": columns[name].astype(outcome.dtype)}
         for group, (below, upto) in cdfs.items():

@@ -20,7 +20,7 @@ import xarray as xr
 from numpy.random import Generator
 from scipy import sparse
 
-from .._lib.arrays import Bools, Columns, Floats, Ints, equal_parts
+from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, equal_parts
 from .._lib.laws import exceedance, uniform_distance, uniform_p_value
 from .._lib.reprs import digits, number
 from ..families.outcome import Outcome
@@ -192,20 +192,18 @@ def _fifths(values: pd.Series, n: Ints) -> tuple[Ints, list[str]]:
     return code, ranges
 
 
-def cdf_ends(
-    posterior: Posterior, columns: Columns, progress: bool | None = False
-) -> Floats:
+def cdf_ends(posterior: Posterior, columns: Columns) -> Floats:
     """Return P(Y < y) and P(Y <= y) of rows, (2, n), over the draws; y is in a range for cells."""
     observed = posterior.outcome.observed
 
-    def ends(part: Columns) -> tuple[Floats, Floats]:
+    def ends(part: Columns) -> Pair:
         if "low" not in part:
             return cdf_interval(posterior, part)
         rows = ({**part, observed: part[end]} for end in ("low", "high"))
         (below, _), (_, upto) = (cdf_interval(posterior, row) for row in rows)
         return below, np.maximum(upto, below)
 
-    return in_chunks(ends, _ITEMS_AT_ONCE, columns, "predictive distribution", progress)
+    return in_chunks(ends, _ITEMS_AT_ONCE, columns, "predictive distribution")
 
 
 def _members(masks: Masks) -> sparse.csr_array:

@@ -188,7 +188,7 @@ def test_dispersion_is_at_its_level_on_few_items(n, kind, sd):
     p = []
     for outcome in posterior_of(fit).simulate(columns, rng, rng.integers(1000, size=200)):
         frame = pd.DataFrame(columns | {KINDS[kind].roles[1]: outcome})
-        checks = Checks(fit, as_items(frame, kind), seed=len(p), progress=False)
+        checks = Checks(fit, as_items(frame, kind), seed=len(p))
         dispersion, *_ = checks._summaries(columns_of(frame, kind))
         p.append(dispersion.p)
     assert np.sum(np.array(p) < 0.01) <= 6
