@@ -278,8 +278,7 @@ def method_of(chosen: Chosen) -> Method:
         raise FitError(
             f"--method five-steps does not take {_flags(options)}: leave it out"
         )
-    method: Method = getattr(soc, METHODS[chosen.method])(**options)
-    return method
+    return getattr(soc, METHODS[chosen.method])(**options)
 
 
 def prior_of(
