@@ -15,7 +15,7 @@ from tests.posterior.references import MOMENTS, thinned_fit
 LIMITS = ["theta_q05", "theta_q95"]
 NEW = [*MOMENTS, "theta_var", *LIMITS, "flagged"]
 DIALECTS = ["duckdb", "postgres", "pyspark", "databricks", "bigquery", "snowflake", "trino"]
-LABELS = ["o'brien", 'say "hi"', "back\\slash", "--; drop table items", "é %s {x}", "NULL"]
+LABELS = ['o\'brien "hi"', "back\\slash", "--; drop table items é %s {x}", "NULL"]
 HOSTILE = {
     "score": "a 'score'",
     "count": 'the "count"; --',
@@ -118,7 +118,7 @@ def test_what_is_no_name_of_a_table_is_refused(fit, name):
             soc.posterior_sql(fit, "items", prior=name)
 
 
-@pytest.mark.parametrize("dialect", thinned(DIALECTS, ["duckdb", "postgres", "pyspark"]))
+@pytest.mark.parametrize("dialect", thinned(DIALECTS, ["postgres", "pyspark"]))
 def test_text_parses_in_its_dialect(fit, dialect, monkeypatch):
     """One SELECT of the columns, with the labels as they are, from the items' table alone."""
     if dialect != "duckdb":  # further steps to a quantile say the same again, and take long

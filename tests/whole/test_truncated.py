@@ -175,12 +175,15 @@ def two_gammas(train, test):
     return densities(best), special.logsumexp(posterior + later, axis=0)
 
 
-def test_a_mixture_is_about_as_good_as_the_best_two_gammas():
-    """Within 0.01 nats an item of their maximum likelihood on reports that made it, and of what
+@pytest.mark.parametrize(
+    ("number", "slack"), thinned([(6000, 0.02), (25_000, 0.01)], [(6000, 0.02)])
+)
+def test_a_mixture_is_about_as_good_as_the_best_two_gammas(number, slack):
+    """Within some nats an item of their maximum likelihood on reports that made it, and of what
     they give reports held out: 0.2 better than a fit that takes the table as that of all pairs.
     """
     split = soc.evaluate.split_items(
-        soc.PoissonItems(mixed_pairs(25_000, seed=6), score=None, **COLUMNS, truncated=True), 0.5
+        soc.PoissonItems(mixed_pairs(number, seed=6), score=None, **COLUMNS, truncated=True), 0.5
     )
     renamed = {"count": "y", "exposure": "n"}
     train, test = (part.source.rename(columns=renamed) for part in (split.train, split.test))
@@ -194,12 +197,12 @@ def test_a_mixture_is_about_as_good_as_the_best_two_gammas():
         "exposure": train["n"].to_numpy(),
     }
     density = posterior.log_density(columns, posterior.curves.even_draws(50))
-    assert density.mean() > best.mean() - 0.01
+    assert density.mean() > best.mean() - slack
     assert density.mean() < best.mean()
     theta = posterior.theta(columns)
     law = stats.nbinom(theta.a, theta.b / (theta.b + test["n"].to_numpy()))
     held_out = np.log(theta.average(law.pmf(test["y"].to_numpy())))
-    assert held_out.mean() > later.mean() - 0.01
+    assert held_out.mean() > later.mean() - slack
     untruncated = soc.PoissonItems(
         split.train.source, score=None, count="count", exposure="exposure"
     )
@@ -318,7 +321,7 @@ def test_tables_without_zeros_that_have_all_items_are_not_named(kind):
         assert statistics.outcome.absent(statistics.table) < 10.0
 
 
-@pytest.mark.parametrize("kind", ["counts", "successes"])
+@pytest.mark.parametrize("kind", thinned(["counts", "successes"], ["counts"]))
 def test_the_picture_shows_means_of_all_items(kind):
     """Dots are about their errors from the curve, which has its own: rms 1 of 40, within 0.4.
 
