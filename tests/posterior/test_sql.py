@@ -88,7 +88,7 @@ def test_expression_with_hostile_names_and_labels(fit, rows, exact, engine):
     assert_close(connection.to_pandas(expression), exact)
 
 
-@pytest.mark.parametrize("quantiles", thinned([(), (0.05, 0.95)], [()]))
+@pytest.mark.parametrize("quantiles", thinned([[], [0.05, 0.95]], [[]]))
 def test_text_with_hostile_names_of_tables_and_columns(fit, rows, exact, quantiles):
     connection = ibis.duckdb.connect().con
     connection.execute("create schema sales")

@@ -139,6 +139,7 @@ def test_scores_that_differ_by_rounding_are_refused():
         refused(lambda c=columns: summarize("counts", c, bins=5), soc.ItemsError, mentioned)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::soc_pymc.ConvergenceWarning")
 def test_units_near_the_smallest_end_in_a_fit_or_one_sentence():
     """Values and noise of 1e-34 beside scores of 1: never an error of linear algebra."""
