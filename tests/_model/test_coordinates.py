@@ -17,7 +17,7 @@ def problem_of(name, example):
     """Statistics and prior; of truncated counts the level is along a ridge."""
     if name != "truncated":
         return example(name).statistics, example(name).case.prior
-    frame = count_frame(2000).query("count > 0")
+    frame = count_frame(900).query("count > 0")
     items = soc.PoissonItems(frame, **COUNT_ROLES, truncated=True)
     return soc.summarize(items, bins=20, progress=False), soc.Gamma()
 
@@ -42,7 +42,8 @@ def test_numpy_and_pymc_have_the_same_parameters(example, name):
     gradient, known = at.gradient(slopes), expected.gradient(slopes)
     np.testing.assert_allclose(gradient, known, rtol=1e-7, atol=1e-7 * np.abs(known).max())
     variables, draws = ours.variables(points), theirs.variables(points)
-    assert list(ours.dims) == list(theirs.dims) == list(variables)
+    ordered = sorted if name == "truncated" else list  # whose second curve comes first
+    assert ordered(ours.dims) == ordered(theirs.dims) == ordered(variables)
     for key, values in variables.items():
         assert ours.dims[key] == theirs.dims[key]
         np.testing.assert_allclose(values, draws[key], rtol=1e-9, atol=1e-12)
