@@ -4,6 +4,7 @@ The curvature that a step takes from a few gradients is mostly noise, which is a
 antisymmetric part. This says how far to trust the step, so that steps add up what they learn.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -13,9 +14,11 @@ from scipy import linalg
 from .._lib.arrays import Floats
 from .density import Densities, Evaluate, Values
 
-# rotated crosses of draws for each step before the skewness is known, and after
-_CROSSES = (1, 1, 2, 2)
-_CROSSES_OF_SKEWED = (2, 2)
+# rotated crosses of draws for the first steps; where these do not suffice, for each step before the
+# skewness is known, and after
+_FIRST_CROSSES = (1, 1)
+_CROSSES = (2, 2, 4, 4)
+_CROSSES_OF_SKEWED = (4, 4)
 # the largest factor on a width in one step
 _MOST_WIDENED = 1.3
 # nats that the evidence bound may fall, which is noisy, before steps end
@@ -81,16 +84,27 @@ class Steps(NamedTuple):
     gradients: Floats
 
 
-def improved(
-    densities: Densities, gaussian: tuple[Floats, Floats], rng: np.random.Generator
+def approximated(
+    densities: Densities,
+    start: Floats,
+    suffices: Callable[[Floats, Floats], bool],
+    rng: np.random.Generator,
 ) -> tuple[Densities, tuple[Floats, Floats]]:
-    """Densities in coordinates that are hardly skewed; location and factor of a Gaussian there."""
+    """Densities in coordinates that are hardly skewed; location and factor of a Gaussian there.
+
+    The first Gaussian, near N(start, I), is returned if it `suffices`.
+    """
     assert densities.fresh
+    gaussian = start, np.eye(len(start))
+    steps = stepped(densities.fresh, *gaussian, _FIRST_CROSSES, rng)
+    gaussian = steps.location, steps.factor
+    if suffices(*gaussian):
+        return densities, gaussian
     steps = stepped(densities.fresh, *gaussian, _CROSSES, rng)
     densities = _skewed(steps).densities(densities)
     assert densities.fresh
-    start = np.zeros_like(steps.location), np.eye(len(steps.location))
-    steps = stepped(densities.fresh, *start, _CROSSES_OF_SKEWED, rng)
+    gaussian = np.zeros_like(start), np.eye(len(start))
+    steps = stepped(densities.fresh, *gaussian, _CROSSES_OF_SKEWED, rng)
     return densities, (steps.location, steps.factor)
 
 
