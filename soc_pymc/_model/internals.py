@@ -33,7 +33,7 @@ from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache
 from pytensor.link.vm import VMLinker
 from pytensor.tensor.utils import safe_signature
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Pair
 from ..families import FAMILIES
 from .mixture_cells import MixtureCells
 
@@ -145,9 +145,7 @@ class MixtureLogMarginal(Op):
         return [cotangents[0][:, None] * outputs[1], *unknown[1:]]
 
 
-def _log_marginals(
-    family: str, predictors: Floats, *arrays: Floats
-) -> tuple[Floats, Floats]:
+def _log_marginals(family: str, predictors: Floats, *arrays: Floats) -> Pair:
     cells = MixtureCells.made_of(FAMILIES[family], *arrays)
     value, slope = map(np.ascontiguousarray, cells.log_marginals(predictors))
     return value, slope

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import linalg, special
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Pair
 from .._lib.errors import FitError
 from ..families.rows import RowSums, Tensor
 from .terms import Design, State
@@ -120,14 +120,14 @@ def solve_scaled(matrix: Floats, right: Floats) -> Floats:
     """Solution for a positive definite matrix of coefficients in any units."""
     unit = np.sqrt(np.diagonal(matrix))
     rows = unit if right.ndim == 1 else unit[:, None]
-    return np.asarray(
+    return (
         linalg.solve(matrix / np.outer(unit, unit), right / rows, assume_a="pos") / rows
     )
 
 
 def _integrate_line(
     information: Floats, slope: Floats, precision: Floats, deviation: Floats, size: int
-) -> tuple[Floats, Floats]:
+) -> Pair:
     """Information and slope of the first coefficients, the others integrated out at their taus."""
     integrated = slice(size, len(slope))
     remaining = slice(size)
@@ -185,7 +185,7 @@ def laplace_of(
     )
 
 
-def _diagonalised(information: Floats) -> tuple[Floats, Floats]:
+def _diagonalised(information: Floats) -> Pair:
     """Eigenvalues, falling and at least 0, and eigenvectors with signs that rounding keeps."""
     value, rotation = linalg.eigh(0.5 * (information + information.T))
     value = np.maximum(value[::-1], 0.0)

@@ -100,7 +100,7 @@ def estimates(
 def two_sided(draws: Floats) -> Floats:
     """Return twice the share of draws on the rarer side of 0, (draws, ...)."""
     share_above = np.mean(draws > 0, axis=0) + 0.5 * np.mean(draws == 0, axis=0)
-    return np.asarray(2.0 * np.minimum(share_above, 1.0 - share_above))
+    return 2.0 * np.minimum(share_above, 1.0 - share_above)
 
 
 def result_table(*parts: Iterable[Finding] | pd.DataFrame) -> pd.DataFrame:

@@ -8,8 +8,7 @@ import numpy as np
 
 from .._lib.arrays import Floats, Ints, equal_parts
 from ..families.outcome import Outcome
-from .items import Items
-from .roles import Roles, columns_of
+from .items import Items, Roles, columns_of
 from .sources import batches, kind_of, number_columns, opened
 
 _MOST_ROWS = 20_000  # that are looked at

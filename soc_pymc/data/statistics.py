@@ -23,8 +23,7 @@ from ..families.outcome import Outcome
 from ..families.scales import LINEAR, SCORE_WEIGHT, STEPS
 from .binning import EXTREMES, added, stand_out
 from .formulas import BLOCKS
-from .items import Grouping, day, days_in, groupings_of
-from .roles import CROSS, Roles
+from .items import CROSS, Grouping, Roles, day, days_in, groupings_of
 
 NO_JOINT_CELLS = (
     'summarize the items with joint=True (joint="auto" keeps them up to 64 MB, and a sum of '

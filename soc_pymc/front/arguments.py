@@ -15,8 +15,7 @@ import soc_pymc as soc
 
 from .._lib.errors import FitError, StatisticsError
 from .._lib.files import check_target
-from ..data.items import ITEMS, Items
-from ..data.roles import NO_SCORE, Roles
+from ..data.items import ITEMS, NO_SCORE, Items, Roles
 from ..families import FAMILIES, OUTCOMES
 from ..families.outcome import Outcome
 from ..families.priors import Prior, Spline

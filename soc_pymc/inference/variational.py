@@ -8,7 +8,7 @@ maximum. Importance weights show how good the result is.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -23,13 +23,12 @@ from .._lib.arguments import (
     convert_fields,
     refuse_beyond_memory,
 )
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Pair
 from .._lib.errors import FitError
 from .._lib.laws import smoothed
-from .._lib.progress import Phase, phase
+from .._lib.work import Phase, phase
 from .._model.problem import Problem
 from ..fits.fit import PARETO_K, Status
-from .annealing import WIDER, annealed
 from .density import (
     Densities,
     Evaluate,
@@ -38,9 +37,8 @@ from .density import (
     near_densities,
     systematic,
 )
-from .fit_tree import in_chains
-from .methods import STORED_SEED, Groups, PosteriorMethod
-from .natural import approximated, stepped
+from .fit_tree import STORED_SEED, Groups, PosteriorMethod, in_chains
+from .refinements import WIDER, annealed, approximated, stepped
 
 # step in sd on either side, for the curvature of the posterior's bulk
 _REACH = 0.5
@@ -153,7 +151,7 @@ def _decorrelated(evaluate: Evaluate, centre: Floats, sd: Floats) -> Floats:
         return np.diag(sd)
     value, vector = linalg.eigh(0.5 * (precision + precision.T))
     width = 1.0 / np.sqrt(np.clip(value, _WIDEST**-2, _WIDEST**2))
-    return np.asarray(sd[:, None] * ((vector * width) @ vector.T))
+    return sd[:, None] * ((vector * width) @ vector.T)
 
 
 def _cross(dim: int, rng: np.random.Generator) -> Floats:
@@ -164,7 +162,7 @@ def _cross(dim: int, rng: np.random.Generator) -> Floats:
 
 def _gaussian(
     evaluate: Evaluate, start: Floats, iterations: int, rng: np.random.Generator
-) -> tuple[tuple[Floats, Floats], str]:
+) -> tuple[Pair, str]:
     """Location and factor of the Gaussian, w = location + factor @ N(0, I), and the problem."""
     # decorrelating at the start would mix the smoothing scales with the rest, and was worse
     options = _cross(len(start), rng), iterations
@@ -192,7 +190,7 @@ class _Draws:
 
     def points(self, numbers: Any = slice(None)) -> Floats:
         """Coordinates of some draws, by default all."""
-        return np.asarray(self.location + self.noise[numbers] @ self.factor.T)
+        return self.location + self.noise[numbers] @ self.factor.T
 
 
 @dataclass(frozen=True)
@@ -221,7 +219,7 @@ class VI(PosteriorMethod):
     1000
     """
 
-    full: ClassVar[bool] = False
+    full = False
     seed: int = 0
     draws: int = 1000
     batch: int | None = None
@@ -233,18 +231,16 @@ class VI(PosteriorMethod):
             self, seed=STORED_SEED, draws=DRAWS, batch=batch, max_iterations=DRAWS
         )
 
-    def draw(self, built: Problem, progress: bool | None) -> tuple[Groups, Status]:
+    def draw(self, built: Problem) -> tuple[Groups, Status]:
         """Return draws of the Gaussian, weighted by importance and repaired where it is poor."""
-        return _run_variational(built, self, progress)
+        return _run_variational(built, self)
 
 
-def _run_variational(
-    built: Problem, method: VI, progress: bool | None
-) -> tuple[Groups, Status]:
+def _run_variational(built: Problem, method: VI) -> tuple[Groups, Status]:
     """Groups for the fit's `DataTree`, and its status."""
     rng = np.random.default_rng(method.seed)
     start = built.space.start
-    with phase("fit: preparing the evidence bound", enabled=progress):
+    with phase("fit: preparing the evidence bound"):
         densities = _densities(built, rng, method.draws)
         bins = len(built.score)
         batch = method.batch
@@ -257,9 +253,7 @@ def _run_variational(
             evaluate = minibatch_density(
                 built, systematic(bins, batch, len(start), rng)
             )
-    with phase(
-        "fit: variational inference", unit="evaluations", enabled=progress
-    ) as shown:
+    with phase("fit: variational inference", unit="evaluations") as shown:
         if densities.fresh:
             fresh = replace(densities, fresh=_counted(densities.fresh, shown))
             suffices = partial(_suffices, densities.weights, rng)
@@ -268,9 +262,7 @@ def _run_variational(
         else:
             counted = _counted(evaluate, shown)
             gaussian, problem = _gaussian(counted, start, method.max_iterations, rng)
-    with phase(
-        "fit: draws and Pareto k", unit="evaluations", enabled=progress
-    ) as shown:
+    with phase("fit: draws and Pareto k", unit="evaluations") as shown:
         bound = _counted(densities.bound, shown)
         densities = replace(
             densities, bound=bound, weights=_counted(densities.weights, shown)
@@ -370,9 +362,7 @@ def _repaired(
 # --- other posteriors near a fit's ----------------------------------------------------------------
 
 
-def nearby_gaussian(
-    evaluate: Evaluate, mean: Floats, sd: Floats
-) -> tuple[Floats, Floats]:
+def nearby_gaussian(evaluate: Evaluate, mean: Floats, sd: Floats) -> Pair:
     """Location and factor of the best Gaussian from one with about this mean and these sds."""
     factor = _decorrelated(evaluate, mean, sd)
     cross = _cross(len(mean), np.random.default_rng(0))
@@ -388,7 +378,7 @@ def nearby_draws(
     factor: Floats,
     most_k: float,
     rng: np.random.Generator,
-) -> tuple[Floats, Floats]:
+) -> Pair:
     """Coordinates of draws and their log weights, where a Gaussian nearby is a good start."""
     steps = stepped(densities.bound, location, factor, _NEARBY_CROSSES, rng)
     noise = rng.normal(size=(_FEWEST_DRAWS, len(location)))
@@ -454,7 +444,7 @@ def _weighed_draws(
     return _Draws(location, factor, noise, log_weight)
 
 
-def _refined(draws: _Draws) -> tuple[Floats, Floats]:
+def _refined(draws: _Draws) -> Pair:
     """Location and factor with the weighted draws' moments (Paananen et al. 2021)."""
     weight, k, ess = importance(draws.log_weight)
     if not np.isfinite(k):

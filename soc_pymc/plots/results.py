@@ -14,8 +14,8 @@ from .._lib.arguments import A, OrNone, Real, Whole, shown
 from .._lib.errors import FitError
 from .._lib.reprs import counted, number
 from ..checks._check import CheckResult
+from ..checks.advice import residuals
 from ..checks.findings import Result, p_value, worst_first
-from ..checks.outliers import residuals
 from ..families.scales import LOG
 from . import style
 from .style import AX, Panels

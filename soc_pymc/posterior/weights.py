@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from .._lib.arrays import Bools, Columns, Floats, Ints
+from .._lib.arrays import Bools, Columns, Floats, Ints, Pair
 from .._model.splines import spline_matrix
 from ..families.mixtures import Frame, WeightForms, weights_of_draws
 from ..families.scales import RANK
@@ -39,7 +39,7 @@ class ComponentWeights(ABC):
     no_table: ClassVar[str] = ""
 
     @abstractmethod
-    def parameters(self, columns: Columns) -> tuple[Floats, Floats]:
+    def parameters(self, columns: Columns) -> Pair:
         """Conjugate parameters (n, R) of the components, with the items' ``spread``."""
 
     @abstractmethod
@@ -97,7 +97,7 @@ class SmoothWeights(ComponentWeights):
             base, self._functions, start, self._prior.mixture
         )
 
-    def parameters(self, columns: Columns) -> tuple[Floats, Floats]:
+    def parameters(self, columns: Columns) -> Pair:
         """Conjugate parameters (n, R) of the components, with the items' ``spread``."""
         base = self._base(columns)[0]
         spread = np.asarray(columns.get("spread", 0.0), dtype=float)
@@ -128,9 +128,7 @@ class SmoothWeights(ComponentWeights):
             np.clip(position, self._knots[0], self._knots[-1]), self._knots
         )
         coefficients = self._coefficients
-        return np.asarray(
-            basis @ (coefficients if draws is None else coefficients[draws])
-        )
+        return basis @ (coefficients if draws is None else coefficients[draws])
 
     def _predictors(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """Both curves and the further predictors at items, (draws, n, 2 + F)."""

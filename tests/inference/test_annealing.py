@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from soc_pymc.inference.annealing import WIDER, annealed
+from soc_pymc.inference.refinements import WIDER, annealed
 from soc_pymc.inference.variational import importance
 
 BEND, NARROW = 0.5, 0.4

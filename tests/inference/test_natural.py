@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from soc_pymc.inference.density import Densities
-from soc_pymc.inference.natural import Skewed, approximated
+from soc_pymc.inference.refinements import Skewed, approximated
 
 SIZE = 12
 START = np.zeros(SIZE)

@@ -96,6 +96,7 @@ def test_decisions(named):
     assert total["mean"].item() == pytest.approx(mean.sum(), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_pictures(named):
     columns = {role: role for role in ROLES[type(named.items)]}
     size = {} if named.fit.prior.exposure is None else {"exposure": 5.0}
@@ -108,6 +109,7 @@ def test_pictures(named):
     draw("plot_prior_predictive", prior)
 
 
+@pytest.mark.slow
 def test_report(named, tmp_path):
     page = soc.report(named.fit, named.items, out=tmp_path / "report.html", **QUIET).read_text()
     assert "Theta given the score" in page
