@@ -15,7 +15,7 @@ from ._lib.errors import ItemsError as ItemsError
 from ._lib.errors import ItemsWarning as ItemsWarning
 from ._lib.errors import SocError as SocError
 from ._lib.errors import StatisticsError as StatisticsError
-from ._lib.progress import progress as progress
+from ._lib.work import progress as progress
 from ._model.pymc_model import model as model
 from ._report import report as report
 from .checks._check import CheckResult as CheckResult

@@ -45,10 +45,21 @@ def _pearson3_parts(skew: Floats | float) -> tuple[Bools, Floats, Floats]:
     return is_normal, half, 1.0 / half**2
 
 
-def skewness(values: Floats) -> float:
-    """Third central moment over the cube of the sd."""
-    centred = values - values.mean()
-    return float((centred**3).mean() / (centred**2).mean() ** 1.5)
+def exceedance(values: Floats, bound: float, tail: int) -> float:
+    """Share of values of at least a bound, ties counted half; beyond the largest, their tail's.
+
+    An exponential law is fitted to the `tail` largest. It is never below the share itself.
+    """
+    share = 0.5 * float(np.mean(values > bound) + np.mean(values >= bound))
+    if share * len(values) >= tail:
+        return share
+    largest = np.partition(values, len(values) - tail - 1)[-tail - 1 :]
+    cut = largest[0]
+    rate = float(np.mean(largest[1:] - cut))
+    if rate > 0:
+        fitted = tail / len(values) * np.exp(-(bound - cut) / rate)
+        share = max(share, min(1.0, float(fitted)))
+    return share
 
 
 def uniform_distance(values: Floats) -> float:

@@ -17,8 +17,7 @@ from scipy import optimize, special
 from .._lib.arguments import SEED, OrNone
 from .._lib.arrays import Floats, Pair
 from .._lib.errors import FitError, StatisticsError
-from .._lib.progress import parts
-from .._lib.threads import one_blas_thread
+from .._lib.work import long_work, parts
 from ..data.items import day as day_rule
 from ..data.statistics import STATISTICS, Statistics
 from ..fits.curves import Curves
@@ -104,7 +103,7 @@ class Drift(Result):
         return with_draws(self.fit, moved.posterior)
 
 
-@one_blas_thread
+@long_work
 def drift(
     stats: Statistics,
     fit: Fit | None = None,
@@ -166,7 +165,7 @@ def drift(
             "soc.drift needs known noise sds: summarize the items without noise_df="
         )
     if fit is None:
-        fit = fit_prior(stats, progress=progress)
+        fit = fit_prior(stats)
     curves = fit.curves
     check_statistics(curves, stats)
     if fit.one_draw:
@@ -177,7 +176,7 @@ def drift(
     days = [(day, stats.window("1d", day)) for day in stats.days]
     sites = [
         _site(curves, curve_rows(curves, days[chunk.start][1]), scale)
-        for chunk in parts("days", len(days), 1, progress, "days")
+        for chunk in parts("days", len(days), 1, "days")
     ]
     precision, pull = (np.array(values) for values in zip(*sites, strict=True))
     states = walk(precision, pull, stats.days.astype(np.int64))
@@ -190,7 +189,7 @@ def drift(
     if fit.mean_only:  # outcomes say nothing of the spread
         for name in ("p_value", "smoothed", "filtered"):
             states[name].loc[{"part": "spread"}] = np.nan
-    table = _drift_table(curves.thin(_PIT_DRAWS), states, days, seed, progress)
+    table = _drift_table(curves.thin(_PIT_DRAWS), states, days, seed)
     failed = table[table["verdict"] == FAIL].groupby("where")["what"].agg(", ".join)
     alarms = ", ".join(f"{day} ({what})" for day, what in failed.items())
     steps = ", ".join(
@@ -209,7 +208,6 @@ def _drift_table(
     states: xr.Dataset,
     days: Sequence[Any],
     seed: int,
-    progress: bool | None,
 ) -> pd.DataFrame:
     rows: list[Finding] = []
     mean = states["smoothed"].to_numpy()
@@ -217,13 +215,15 @@ def _drift_table(
     half = SIDES * np.sqrt(
         np.diagonal(states["smoothed_covariance"].to_numpy(), 0, 1, 2)
     )
-    for chunk in parts("PIT of days", len(days), 1, progress, "days"):
+    for chunk in parts("PIT of days", len(days), 1, "days"):
         t, (day, day_stats) = chunk.start, days[chunk.start]
         for part, value, width, p in zip(
             PARTS, mean[t], half[t], p_value[t], strict=True
         ):
-            ends = value - width, value + width
-            rows.append(Finding(part, str(day), day_stats.n_items, value, *ends, p))
+            place = part, str(day), day_stats.n_items
+            rows.append(
+                Finding(*place, value=value, low=value - width, high=value + width, p=p)
+            )
         if day_stats.has_joint and not curves.mean_only:
             moved = _moved_curves(curves, states.isel(day=t))
             rng = np.random.default_rng([seed, t])

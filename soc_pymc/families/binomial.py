@@ -51,7 +51,7 @@ from .special_functions import (
     log_beta_binomial,
 )
 
-_FORMULAS = BetaFormulas()
+BETAS = BetaFormulas()
 # logits of draws beyond which tails are those of a power of the odds
 _FAR_LOGIT = 600.0
 _NO_SPREAD = 1e15  # a + b beyond which theta does not vary
@@ -328,8 +328,8 @@ class BinomialRows(RowSums):
         row, n, items = self._sizes()
         averaged = self.widened(np, location, dispersion, self.spread)
         f, g = (curve[row] for curve in averaged)
-        g = np.maximum(g, -_FORMULAS.bounds[1])
-        a, b = _FORMULAS.parameters(f, g, ARRAYS)
+        g = np.maximum(g, -BETAS.bounds[1])
+        a, b = BETAS.parameters(f, g, ARRAYS)
         m = a + b
         v = special.expit(f) * special.expit(-f)
         of_location = n * v * ((m + 1.0) / (m + n))
@@ -596,7 +596,7 @@ def beta_weights(frame: Frame, z: Floats, curves: Floats) -> Floats:
     """
     location, dispersion = curves.T
     location = np.clip(location, -_LOGITS, _LOGITS)
-    a, b = _FORMULAS.parameters(location, dispersion, ARRAYS)
+    a, b = BETAS.parameters(location, dispersion, ARRAYS)
     step = (z[1] - z[0]) * frame.spread
     component = betas_of_logit(
         frame.centre, (WIDTH**2 + _STEP_CORRECTION) * frame.spread**2

@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arrays import Floats, Ints, Pair
 from .._model.splines import Axis, project_monotone, spline_matrix
-from ..data.items import grouping_dims
-from ..data.roles import CROSS, MARK, Roles
+from ..data.items import CROSS, MARK, Roles, grouping_dims
 from ..families import family_of
 from ..families.family import Family
 from ..families.noise import NoiseLaw, noise_nodes

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import xarray as xr
@@ -13,7 +13,7 @@ from scipy import sparse
 from .._lib.arguments import Whole
 from .._lib.arrays import Floats, Pair, equal_parts
 from .._lib.errors import FitError
-from .._lib.progress import phase
+from .._lib.work import phase
 from .._model.coordinates import Space
 from .._model.mixture_cells import WITHIN_BOUNDS
 from .._model.pilot import Pilot
@@ -230,7 +230,7 @@ def bin_table(
     rows, _ = rows_of(stats, stats.family, atoms=atoms)
     score = axes[0].inverse(positions(axes[0], rows)[0])
     score[rows.atom > 0] = rows.atoms
-    columns: dict[str, Any] = {"score": score, "n_items": n}
+    columns = {"score": score, "n_items": n}
     columns |= {
         name: data[name].to_numpy()[occupied] for name in ("score_min", "score_max")
     }
@@ -428,7 +428,7 @@ class PosteriorMethod(Method):
     full: ClassVar[bool]
 
     @abstractmethod
-    def draw(self, built: Problem, progress: bool | None) -> tuple[Groups, Status]:
+    def draw(self, built: Problem) -> tuple[Groups, Status]:
         """Return draws of the model's posterior with what describes them."""
 
     def run(
@@ -436,16 +436,15 @@ class PosteriorMethod(Method):
         stats: Statistics,
         prior: Prior,
         model: "pm.Model | None",
-        progress: bool | None,
     ) -> tuple[xr.DataTree, Status]:
         """Return draws from the posterior of the prior's model, or of an extended `model`."""
-        with phase("fit: pilot and model", enabled=progress):
+        with phase("fit: pilot and model"):
             built = build(stats, prior, full=self.full or model is not None)
             if model is not None:  # in the coordinates of the same Laplace start
                 from .._model.pymc_model import extended
 
                 built = extended(built, model)
-        groups, status = self.draw(built, progress)
+        groups, status = self.draw(built)
         if stats.blocks:
             posterior = groups["posterior"]
             wider, words = for_clusters(built, stats, prior, posterior, self.seed)

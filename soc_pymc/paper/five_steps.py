@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -12,9 +12,8 @@ from scipy.optimize import elementwise
 from .._lib.arguments import OneOf, convert_fields
 from .._lib.arrays import Bools, Columns, Floats, Ints, Pair
 from .._lib.errors import FitError
-from .._lib.progress import phase
 from .._lib.reprs import short
-from .._lib.threads import ordered_map
+from .._lib.work import ordered_map, phase
 from .._model.mixture_cells import cell_points
 from .._model.pilot import check_joint_cells
 from .._model.rows import Rows, positions, rows_of
@@ -244,7 +243,7 @@ def fixed_weights(
 class BinWeights(ComponentWeights):
     """One draw: components of a score's bin, shifted along the curve of the mean."""
 
-    no_table: ClassVar[str] = (
+    no_table = (
         "components by bin, of a mixture of five steps, have no prior table: use soc.VI(), or "
         "soc.FiveSteps() with one family"
     )
@@ -328,7 +327,6 @@ class FiveSteps(Method):
         stats: Statistics,
         prior: Prior,
         model: object,
-        progress: bool | None,
     ) -> tuple[xr.DataTree, Status]:
         """Return one draw of the curves, with the estimates of the bins."""
         if model is not None:
@@ -339,7 +337,7 @@ class FiveSteps(Method):
             raise FitError(
                 "soc.FiveSteps() takes noise sds as known: leave noise_df= out, or use soc.VI()"
             )
-        with phase("fit: five steps", enabled=progress):
+        with phase("fit: five steps"):
             _check_arguments(stats, prior, self)
             return _fit_bins(stats, prior, self.moments)
 

@@ -19,9 +19,8 @@ from .._lib.arguments import (
 )
 from .._lib.arrays import Columns, Floats
 from .._lib.errors import FitError, ItemsWarning, warn_user
-from .._lib.threads import one_blas_thread
-from ..data.items import label_of
-from ..data.roles import CROSS, MARK
+from .._lib.work import one_blas_thread
+from ..data.items import CROSS, MARK, label_of
 from ..data.statistics import STATISTICS, Statistics
 from ..families import family_of
 from ..families.priors import Prior

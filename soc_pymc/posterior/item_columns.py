@@ -14,12 +14,18 @@ from scipy import sparse
 from .._lib.arguments import Rule
 from .._lib.arrays import Columns, Floats, Ints, Pair
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
-from .._lib.progress import is_shown, parts, phase
 from .._lib.reprs import digits
-from .._lib.threads import ordered_map
+from .._lib.work import ordered_map, parts, phase
 from ..data.engines import check_types, no_rows, scan
-from ..data.items import Items, check_outcomes
-from ..data.roles import MARK, NOISE_DF, WEIGHTS, Roles, columns_of
+from ..data.items import (
+    MARK,
+    NOISE_DF,
+    WEIGHTS,
+    Items,
+    Roles,
+    check_outcomes,
+    columns_of,
+)
 from ..data.sources import arrow_table
 from ..data.statistics import Statistics
 from ..families.family import Family
@@ -103,11 +109,10 @@ def prior_columns(outcome: Outcome, columns: Columns) -> Columns:
 
 
 def in_chunks(
-    values: Callable[[Columns], Any], step: int, columns: Columns, title: str = "",
-    progress: bool | None = False,
-) -> Floats:  # fmt: skip
+    values: Callable[[Columns], Any], step: int, columns: Columns, title: str = ""
+) -> Floats:
     """Compute values of all items, (values, n), in threads: SciPy releases the lock."""
-    chunks = parts(title, len(columns["score"]), step, progress)
+    chunks = parts(title, len(columns["score"]), step)
     rows = ordered_map(lambda chunk: np.asarray(values(select(columns, chunk))), chunks)
     return np.concatenate(list(rows), axis=-1)
 
@@ -118,7 +123,6 @@ def summed(
     target: Ints,
     size: int,
     values: Callable[[slice], Sequence[Floats]],
-    progress: bool | None = False,
 ) -> Floats:
     """Return weighted sums of values (draws, items) over the items of each of `size` targets."""
 
@@ -128,7 +132,7 @@ def summed(
         share = sparse.csr_array((weight[rows], pairs), shape=(number, size))
         return np.stack(np.broadcast_arrays(*(x @ share for x in values(rows))))
 
-    blocks = parts("sums over items", len(target), curves.items_at_once, progress)
+    blocks = parts("sums over items", len(target), curves.items_at_once)
     return np.asarray(sum(ordered_map(of_part, blocks)))
 
 
@@ -204,7 +208,7 @@ def frame_columns(curves: Curves, items: Items) -> Columns:
 
 
 def read_items(
-    curves: Curves, items: Items, by: Sequence[str], progress: bool | None
+    curves: Curves, items: Items, by: Sequence[str]
 ) -> tuple[Columns, dict[str, pd.Series]]:
     """Validated columns of all items, and the columns `by`; warns of scores far from the fit's.
 
@@ -213,7 +217,7 @@ def read_items(
     posterior_roles(curves, items)
     refuse_other_truncation(curves, items.is_truncated)
     read = replace(items, id=None, fold=None, cluster=None, date=None)
-    with phase("checking items", enabled=is_shown(progress)):
+    with phase("checking items"):
         table = arrow_table(
             items.source, list(dict.fromkeys([*read.roles.columns, *by]))
         )
@@ -251,7 +255,7 @@ def refuse_invalid(columns: Columns, items: Items) -> None:
             for label in columns.get("group", ())
         )
     ):
-        scan(items, progress=False)  # which says all that is wrong
+        scan(items)  # which says all that is wrong
         raise ItemsError(
             "some items are not valid, but were when they were read again: try again"
         )

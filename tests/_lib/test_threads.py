@@ -10,12 +10,12 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import soc_pymc as soc
-from soc_pymc._lib.threads import VARIABLE, one_blas_thread, ordered_map, threads
+from soc_pymc._lib.work import THREADS, one_blas_thread, ordered_map, threads
 
 
 @pytest.fixture(params=[1, 3])
 def number(request, monkeypatch):
-    monkeypatch.setenv(VARIABLE, str(request.param))
+    monkeypatch.setenv(THREADS, str(request.param))
     return request.param
 
 
@@ -148,10 +148,10 @@ def test_an_interrupt_anywhere_leaves_no_limit():
 
 @pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "99999999999", "²"])
 def test_a_wrong_number_is_one_error(text, monkeypatch):
-    monkeypatch.setenv(VARIABLE, text)
-    with pytest.raises(soc.SocError, match=VARIABLE):
+    monkeypatch.setenv(THREADS, text)
+    with pytest.raises(soc.SocError, match=THREADS):
         threads()
-    monkeypatch.setenv(VARIABLE, " 7 ")
+    monkeypatch.setenv(THREADS, " 7 ")
     assert threads() == 7
-    monkeypatch.delenv(VARIABLE)
+    monkeypatch.delenv(THREADS)
     assert threads() >= 1

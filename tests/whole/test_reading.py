@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import soc_pymc as soc
-from soc_pymc._lib.threads import VARIABLE
+from soc_pymc._lib.work import THREADS
 from soc_pymc.data.sources import connect
 from tests.examples import COUNT_ROLES, QUIET, thinned
 
@@ -226,7 +226,7 @@ needs_proc = pytest.mark.skipif(not os.path.isdir(TASKS), reason="threads are co
 @needs_proc
 def test_cursors_share_the_threads_of_one_database(monkeypatch):
     """Eight queries at once have their own 8 threads and DuckDB's 7, not 8 times 7."""
-    monkeypatch.setenv(VARIABLE, "8")
+    monkeypatch.setenv(THREADS, "8")
     connect().con.execute("SELECT 1")
     start = threading.Barrier(8)
 
@@ -247,7 +247,7 @@ def test_cursors_share_the_threads_of_one_database(monkeypatch):
 @needs_proc
 def test_files_scored_at_once_do_not_multiply_threads(example, small_frame, tmp_path, monkeypatch):
     """One thread for each of six files and DuckDB's five; batches of a file start no more."""
-    monkeypatch.setenv(VARIABLE, "6")
+    monkeypatch.setenv(THREADS, "6")
     monkeypatch.setattr("soc_pymc.posterior.scoring._BATCH_OF_FEW", 100)
     for file in range(12):
         small_frame[list(COUNT_ROLES)][:1500].to_parquet(tmp_path / f"{file}.parquet", index=False)
