@@ -587,6 +587,11 @@ class AmountItems(AnyItems):
     kind = "amount"
 
     def __post_init__(self) -> None:
+        if self.shape == "estimate":
+            raise ItemsError(
+                'shape="estimate" needs the squares of single amounts, which items have not: give '
+                "a number, 1 over the squared coefficient of variation of amounts with one mean"
+            )
         shape = _SHAPE(self.shape, "shape", ItemsError)
         object.__setattr__(self, "shape", shape)
         super().__post_init__()
