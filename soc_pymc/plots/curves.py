@@ -482,7 +482,10 @@ def _bins_of(fit: Fit) -> tuple[Floats, ...]:
     bins = fit.curves.bins
     outcome = fit.curves.outcome
     order = np.argsort(bins["score"].to_numpy())
-    observed = fit.data["observed_data"][outcome.observed]
+    # of all bins, also those that say nothing
+    observed = bins.get(outcome.observed)
+    if observed is None:
+        observed = fit.data["observed_data"][outcome.observed]
     score, size, items = (bins[name] for name in ("score", outcome.size, "n_items"))
     return tuple(
         x.to_numpy()[order].astype(float) for x in (score, observed, size, items)
