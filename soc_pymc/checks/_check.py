@@ -281,16 +281,15 @@ class Checks:
         gains = Gains(posterior, observed, rngs[2])
         sample = items
         where = ALL
+        far = None
         if not isinstance(self.data, Statistics):
+            far = outliers(gains, observed, ends)
             item, sample = items.sample(self.subset, rngs[1])
             where = ALL if len(item) == n else f"{len(item):,} random items"
             groups |= self._arviz_groups(sample.columns, item, ends[:, item], rngs[1])
             if self.exact_draws and made_fit:
                 values = groups["loo_pit"][posterior.outcome.observed].to_numpy()
                 rows.append(pit.loo_pit_finding(values, where))
-        far = None
-        if not isinstance(self.data, Statistics):
-            far = outliers(gains, observed, ends)
         loo = self.loo
         if not fit.one_draw:
             loo = loo or leave_one_out(posterior, sample)
@@ -308,12 +307,10 @@ class Checks:
         counts = table["verdict"].value_counts()
         numbers = ", ".join(f"{counts.get(v, 0)} {v}" for v in VERDICTS)
         title = f"check: {n:,} items, {numbers}"
-        sentences = tuple(map(str, remedies))
-        tree = xr.DataTree.from_dict(groups)
         return CheckResult(
             table=table,
-            data=tree,
-            advice=sentences,
+            data=xr.DataTree.from_dict(groups),
+            advice=tuple(map(str, remedies)),
             title=title,
             loo=loo,
             remedies=remedies,

@@ -241,8 +241,7 @@ class Fit:
         >>> fit.summary()["quantity"].nunique()
         6
         """
-        table: pd.DataFrame = made_above("summary", self)
-        return table
+        return made_above("summary", self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one netCDF file, whole or not at all, for `load_fit`.
@@ -628,7 +627,7 @@ def _lazy(dim: str, values: _Deferred) -> xr.Variable:
 def with_recipes(tree: xr.DataTree) -> xr.DataTree:
     """The tree as it is saved: with what computes deferred variables in place of their values."""
     tree = tree.copy()
-    rows: RowValues | None = None
+    rows = None
     contents: dict[str, Any] = {}
     parts: _Parts = {}
     for group in (group for group in _SOURCES if group in tree.children):

@@ -112,7 +112,7 @@ def plot_pit(
         drawn, labels = panel.get_legend_handles_labels()
         handles |= dict(zip(labels, drawn, strict=True))
     if ax is None:
-        outside: dict[str, Any] = {"loc": "outside upper center", "ncols": 5}
+        outside = {"loc": "outside upper center", "ncols": 5}
         axes[0].figure.legend(handles=[*handles.values()], **outside, **style.FRAMELESS)
     return axes
 
