@@ -369,11 +369,14 @@ class Checks:
 
     def _of_outcomes(self, columns: Columns) -> list[Finding]:
         outcome = self.posterior.outcome
+        size = columns[outcome.size]
+        amount = outcome.is_amount(self.data.roles[outcome.size])
         if isinstance(self.data, Statistics):
-            return [self._noise(columns)] if outcome.doubt(self.data.table) else []
+            doubt = "" if amount else outcome.doubt(self.data.table)
+            return [self._noise(columns)] if doubt else []
         rows = self._summaries(columns)
         tight = any(row.value < 1 and row.p < WARNS for row in rows)
-        if outcome.doubtful(columns[outcome.observed], columns[outcome.size], tight):
+        if not amount and outcome.doubtful(columns[outcome.observed], size, tight):
             rows.append(self._noise(columns, tight))
         return rows
 

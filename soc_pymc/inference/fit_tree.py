@@ -95,7 +95,7 @@ def tree_of_draws(
     posterior = scored_draws(built, groups["posterior"], monotone)
     pilot = built.pilot
     axes = [curve.axis for curve in pilot.curves]
-    bins, observed = bin_table(stats, axes, bool(len(pilot.rows.atoms)))
+    bins, observed = bin_table(stats, axes, pilot.rows.atoms.tolist())
     functions = [_group_functions(curve, pilot.groupings) for curve in pilot.curves]
     bins = xr.merge([bins, mixture_data(built), *functions, _atom_positions(pilot)])
     if pilot.rows.keys.size_cell:
@@ -232,7 +232,7 @@ def _monotone(posterior: xr.Dataset, variable: str) -> xr.Dataset:
 
 
 def bin_table(
-    stats: Statistics, axes: Sequence[Axis], atoms: bool = False
+    stats: Statistics, axes: Sequence[Axis], atoms: Sequence[float] = ()
 ) -> tuple[xr.Dataset, xr.Dataset]:
     """The occupied bins of all groups together with the axes' ranks, and their observed sums."""
     data = stats.data
