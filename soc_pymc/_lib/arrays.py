@@ -82,8 +82,7 @@ class Compiled[Result]:
     def kernel(self) -> Callable[..., Result]:
         """The compiled function."""
         name = self.function.__name__.lstrip("_")
-        kernel: Callable[..., Result] = getattr(import_module(self._module), name)
-        return kernel
+        return getattr(import_module(self._module), name)
 
     def foresee(self, number: int) -> None:
         """Count the numbers of calls to come, so that the first of them has the kernel."""

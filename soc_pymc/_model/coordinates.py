@@ -513,12 +513,8 @@ class Coordinates(Space):
 
     def variables_of(self, values: Parameters) -> Parameters:
         """Return the variables of `dims` from parameters."""
-        scales = [
-            *self.level_scales,
-            *(scale for part in self.parts for scale in part.scales),
-        ]
-        names = {scale.name for scale in scales}
-        variables = {k: np.exp(x) if k in names else x for k, x in values.items()}
+        scales = {x.name for x in self.steps if isinstance(x, SmoothingScale)}
+        variables = {k: np.exp(x) if k in scales else x for k, x in values.items()}
         for part in self.parts:
             coefficients = stacked(values, part.names) @ part.laplace.turn.T
             variables |= {

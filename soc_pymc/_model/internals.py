@@ -75,24 +75,19 @@ def interpreted(inputs: Sequence[Variable], outputs: Variable) -> Function:
     merge = optdb.query(RewriteDatabaseQuery(include=["merge"]))
     rewrites = SequentialGraphRewriter(merge, in2out(_whole_array))
     mode = Mode(linker=VMLinker(use_cloop=False, c_thunks=False), optimizer=rewrites)
-    function: Function = pytensor.function(
-        inputs, outputs, mode=mode, on_unused_input="ignore"
-    )
-    return function
+    return pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
 
 
 def merged(outputs: Sequence[Variable]) -> list[Variable]:
     """Outputs of a copy of their graph in which equal nodes are one."""
-    copies: list[Variable] = rewrite_graph(outputs, include=("merge",), clone=True)
-    return copies
+    return rewrite_graph(outputs, include=("merge",), clone=True)
 
 
 def vectorized(
     outputs: Sequence[Variable], replacements: Mapping[Variable, Variable]
 ) -> list[Variable]:
     """Outputs for inputs with further dimensions in front."""
-    batched: list[Variable] = vectorize_graph(outputs, replacements)
-    return batched
+    return vectorize_graph(outputs, replacements)
 
 
 def initial_point(model: pm.Model) -> list[NDArray[Any]]:

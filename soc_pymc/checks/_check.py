@@ -21,7 +21,7 @@ from .._lib.work import long_work, parts, phase
 from ..data.causes import Evidence, cause_of
 from ..data.items import Items
 from ..data.sources import opened, word_columns
-from ..data.statistics import Statistics, absent_zeros
+from ..data.statistics import Statistics, words_of_absent_zeros
 from ..families.rows import MEAN_ONLY
 from ..fits.fit import (
     FEW_DRAWS,
@@ -281,16 +281,15 @@ class Checks:
         gains = Gains(posterior, observed, rngs[2])
         sample = items
         where = ALL
+        far = None
         if not isinstance(self.data, Statistics):
+            far = outliers(gains, observed, ends)
             item, sample = items.sample(self.subset, rngs[1])
             where = ALL if len(item) == n else f"{len(item):,} random items"
             groups |= self._arviz_groups(sample.columns, item, ends[:, item], rngs[1])
             if self.exact_draws and made_fit:
                 values = groups["loo_pit"][posterior.outcome.observed].to_numpy()
                 rows.append(pit.loo_pit_finding(values, where))
-        far = None
-        if not isinstance(self.data, Statistics):
-            far = outliers(gains, observed, ends)
         loo = self.loo
         if not fit.one_draw:
             loo = loo or leave_one_out(posterior, sample)
@@ -308,12 +307,10 @@ class Checks:
         counts = table["verdict"].value_counts()
         numbers = ", ".join(f"{counts.get(v, 0)} {v}" for v in VERDICTS)
         title = f"check: {n:,} items, {numbers}"
-        sentences = tuple(map(str, remedies))
-        tree = xr.DataTree.from_dict(groups)
         return CheckResult(
             table=table,
-            data=tree,
-            advice=sentences,
+            data=xr.DataTree.from_dict(groups),
+            advice=tuple(map(str, remedies)),
             title=title,
             loo=loo,
             remedies=remedies,
@@ -324,11 +321,11 @@ class Checks:
         """Say that items of 0 are absent, if the items show it."""
         data = self.data
         if isinstance(data, Statistics):
-            return absent_zeros(data)
+            return words_of_absent_zeros(data)
         zeros = table["what"].str.startswith("zero ") & (table["value"] == 0)
         if not (zeros & (table["verdict"] == FAIL)).any():
             return ""
-        return absent_zeros(totals_without_folds(data, joint=False))
+        return words_of_absent_zeros(totals_without_folds(data, joint=False))
 
     def _too_little_variation(self, table: pd.DataFrame) -> str:
         """Say why outcomes vary less than their noise allows, if the items show that they do."""

@@ -220,8 +220,10 @@ def _drift_table(
         for part, value, width, p in zip(
             PARTS, mean[t], half[t], p_value[t], strict=True
         ):
-            ends = value - width, value + width
-            rows.append(Finding(part, str(day), day_stats.n_items, value, *ends, p))
+            place = part, str(day), day_stats.n_items
+            rows.append(
+                Finding(*place, value=value, low=value - width, high=value + width, p=p)
+            )
         if day_stats.has_joint and not curves.mean_only:
             moved = _moved_curves(curves, states.isel(day=t))
             rng = np.random.default_rng([seed, t])

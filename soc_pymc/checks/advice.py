@@ -278,8 +278,7 @@ def mixture_of(prior: Prior) -> Prior:
     """The mixture with the curves and terms of a prior."""
     mixture = family_of(prior).mixture
     names = {f.name for f in fields(mixture)} & {f.name for f in fields(prior)}
-    mixed: Prior = mixture(**{name: getattr(prior, name) for name in names})
-    return mixed
+    return mixture(**{name: getattr(prior, name) for name in names})
 
 
 def _more(spline: Spline) -> Spline:

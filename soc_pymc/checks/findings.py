@@ -3,7 +3,7 @@
 All are rows of one kind of table, which says what was found, where, and with which verdict.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any, ClassVar, NamedTuple
@@ -216,7 +216,7 @@ def p_value(value: float) -> str:
 
 def cells(table: pd.DataFrame) -> list[tuple[str, ...]]:
     """Return the table's cells as text; what is missing is empty."""
-    formats: dict[str, Callable[..., str]] = {"n": "{:,}".format, "p": p_value}
+    formats = {"n": "{:,}".format, "p": p_value}
     columns = []
     for name in COLUMNS:
         text = formats.get(name, number)

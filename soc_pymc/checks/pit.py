@@ -12,7 +12,7 @@ one shift. Items that made the fit stray less: for them the test is conservative
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -235,7 +235,7 @@ def slice_pits(ends: Floats, n: Ints, masks: Masks, rng: Generator) -> xr.Datase
     distance = np.minimum(
         1.0, np.abs(randomised).max(axis=1) + BETWEEN / np.sqrt(items)
     )
-    variables: dict[str, Any] = {
+    variables = {
         "randomised": (("slice", "u"), randomised),
         "averaged": (("slice", "u"), sums / items[:, None] - GRID),
         "n_items": ("slice", items.astype(np.int64)),
@@ -339,7 +339,7 @@ def curve_shifts(
             weights.append(further)
     columns = select(items.columns, np.concatenate(rows))
     weight = np.hstack(weights)
-    drawn_by: Ints = np.asarray(rng.integers(len(draws), size=weight.shape[1]))
+    drawn_by = np.asarray(rng.integers(len(draws), size=weight.shape[1]))
     columns[posterior.outcome.observed] = posterior.simulate(
         columns, rng, draws, drawn_by
     )

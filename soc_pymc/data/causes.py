@@ -64,7 +64,7 @@ class Evidence:
             name: np.asarray(rows[name], dtype=float)[known] + (name == df)
             for name in others
         }
-        return cls(outcome, roles, score[known], y[known], size[known], numbers)
+        return cls(outcome, roles, score[known], y[known], size[known], numbers=numbers)
 
     @property
     def has_score(self) -> bool:

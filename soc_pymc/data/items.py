@@ -12,7 +12,6 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .._lib.arguments import POSITIVE, shown, switch
 from .._lib.arrays import Ints
@@ -237,7 +236,7 @@ def _read_from_arrow(role: str, values: "pa.Array | pa.ChunkedArray") -> Any:
     if role == "id" and not values.null_count:
         # only the remainder matters for folds, so no id is too large
         remainder = pa.types.is_unsigned_integer(dtype)
-        ids: NDArray[Any] = np.asarray(values)
+        ids = np.asarray(values)
         return (ids % FOLD_PRIME if remainder else ids).astype(np.int64)
     if pa.types.is_temporal(dtype):
         values = values.cast(pa.date32(), safe=False)

@@ -187,7 +187,7 @@ class Statistics:
     @property
     def noise_df(self) -> float | str | None:
         """Degrees of freedom of noise sds that are estimates, or their column; None if known."""
-        number: float | None = self.data.attrs.get("noise_df")
+        number = self.data.attrs.get("noise_df")
         return self.roles.get("noise_df", number)
 
     def _df_of(self, table: Columns) -> Floats:
@@ -465,7 +465,7 @@ def variation(stats: Statistics) -> Variation:
 _ABSENT = 10.0  # items of 0 whose absence is no chance
 
 
-def absent_zeros(stats: Statistics) -> str:
+def words_of_absent_zeros(stats: Statistics) -> str:
     """Evidence that a table lists only items of 1 or more, and what to do; empty if none."""
     number = stats.outcome.absent(stats.cells)
     if number < _ABSENT:
@@ -505,9 +505,7 @@ def from_tables(
 ) -> Statistics:
     """Statistics of tables of sums, whose rows may repeat their keys; missing ones are empty."""
     outcome = family_of_kind(attrs["kind"]).outcome
-    variables: dict[str, tuple[str, NDArray[Any]]] = {
-        "edges": ("edge", np.array(edges))
-    }
+    variables = {"edges": ("edge", np.array(edges))}
     for name, layout in outcome.tables.items():
         empty = {
             c: np.empty(0, float if c in layout.reals else int)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from .._lib.arrays import Floats, Pair
-from ..prior_table import ARRAYS, Formulas, Law, Mixture, mixture_summaries, moments
+from ..prior_table import ARRAYS, Formulas, Mixture, mixture_summaries, moments
 from .mixtures import Components
 from .outcome import Outcome
 from .rows import RowSums
@@ -38,8 +38,7 @@ class Family(Formulas, Components):
     @property
     def curve_names(self) -> tuple[str, str]:
         """Names of both curves in the posterior."""
-        names: tuple[str, str] = self.prior.curve_names
-        return names
+        return self.prior.curve_names
 
     # copies are the family itself
     def __reduce__(self) -> tuple[Any, ...]:
@@ -136,7 +135,7 @@ class Family(Formulas, Components):
 
         Without `exact`, quantiles have the error of the prior table's distribution function.
         """
-        laws: list[Law] = [self.law, self._law] if exact else [self.law]
+        laws = [self.law, self._law] if exact else [self.law]
         a, b = np.broadcast_arrays(a, b)
         weight = np.full((len(a), 1), 1.0 / len(a)) if weight is None else weight
         weight = np.broadcast_to(weight, a.shape)

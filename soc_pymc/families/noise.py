@@ -91,7 +91,7 @@ class NoiseLaw:
         """Read the law from the attributes of a fit; None if noise sds are known."""
         if NOISE_LAW not in attrs:
             return None
-        content: dict[str, Any] = json.loads(attrs[NOISE_LAW])
+        content = json.loads(attrs[NOISE_LAW])
         lists = {k: tuple(v) for k, v in content.items() if isinstance(v, list)}
         return NoiseLaw(**(content | lists))
 

@@ -21,7 +21,7 @@ from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import FitError
 from .._lib.files import Saved, read_saved, save_netcdf
 from .._lib.reprs import (
-    Rows,
+    Entries,
     groups_row,
     html_table,
     lines,
@@ -241,8 +241,7 @@ class Fit:
         >>> fit.summary()["quantity"].nunique()
         6
         """
-        table: pd.DataFrame = made_above("summary", self)
-        return table
+        return made_above("summary", self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fit to one netCDF file, whole or not at all, for `load_fit`.
@@ -285,13 +284,13 @@ class Fit:
         return f"Fit: {made}, {state}: {self.status.reason}"
 
 
-def _fit_rows(fit: Fit) -> Rows:
+def _fit_rows(fit: Fit) -> Entries:
     chains, _ = fit.curves.shape
     in_chains = f" in {chains} chains" if chains > 1 else ""
     bins = fit.curves.bins
     items = f"{int(bins['n_items'].sum()):,} in {bins.sizes['bin']:,} bins"
     table = fit.selection
-    chosen: Rows = []
+    chosen: Entries = []
     if table is not None:
         chosen = [("chosen", table.loc[table["chosen"], "reason"].item())]
     return [
@@ -628,7 +627,7 @@ def _lazy(dim: str, values: _Deferred) -> xr.Variable:
 def with_recipes(tree: xr.DataTree) -> xr.DataTree:
     """The tree as it is saved: with what computes deferred variables in place of their values."""
     tree = tree.copy()
-    rows: RowValues | None = None
+    rows = None
     contents: dict[str, Any] = {}
     parts: _Parts = {}
     for group in (group for group in _SOURCES if group in tree.children):

@@ -188,9 +188,7 @@ def items_of(chosen: Chosen, fitted: Fit | None = None) -> Items:
         raise StatisticsError(
             f"--truncated is not for {kind.words.items}: leave it out"
         )
-    options: dict[str, Any] = (
-        {"truncated": chosen.truncated} if kind.whole else {"noise_df": noise_df}
-    )
+    options = {"truncated": chosen.truncated} if kind.whole else {"noise_df": noise_df}
     return ITEMS[kind.kind](source, **names.arguments, **options)
 
 
@@ -248,8 +246,7 @@ def method_of(chosen: Chosen) -> Method:
         raise FitError(
             f"--method five-steps does not take {_flags(options)}: leave it out"
         )
-    method: Method = getattr(soc, METHODS[chosen.method])(**options)
-    return method
+    return getattr(soc, METHODS[chosen.method])(**options)
 
 
 def prior_of(

@@ -146,8 +146,7 @@ def _plain(prior: Prior) -> Prior:
     """The prior without components and without terms whose sums are not kept by block."""
     names = ("mean", "variance", "monotone", "groups", "atoms")
     options = {name: getattr(prior, name) for name in names}
-    plain: Prior = FAMILIES[prior.family].prior(**options)
-    return plain
+    return FAMILIES[prior.family].prior(**options)
 
 
 def _added_to_curves(

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import xarray as xr
@@ -242,7 +242,7 @@ def bin_table(
     rows, _ = rows_of(stats, stats.family, atoms=atoms)
     score = axes[0].inverse(positions(axes[0], rows)[0])
     score[rows.atom > 0] = rows.atoms
-    columns: dict[str, Any] = {"score": score, "n_items": n}
+    columns = {"score": score, "n_items": n}
     columns |= {
         name: data[name].to_numpy()[occupied] for name in ("score_min", "score_max")
     }

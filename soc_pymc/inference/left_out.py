@@ -85,7 +85,7 @@ class Refits:
         """
         rng = np.random.default_rng(line)
         densities = near_densities(self._built, self._without(line))
-        points, log_weight = nearby_draws(densities, *self._gaussian, most_k, rng)
+        points, log_weight = nearby_draws(densities, self._gaussian, most_k, rng)
         weight, k, _ = importance(log_weight)
         return WithoutItem(self._curves(densities.draws(points)), weight, k)
 

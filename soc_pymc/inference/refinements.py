@@ -9,6 +9,7 @@ large in its antisymmetric part. This says how far to trust the step, so that st
 learn.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -24,9 +25,11 @@ WIDER = 1.05
 _LEAPFROG_STEP = 0.45
 _KEPT = 0.75
 _BOX = 9.0  # sd: steps out of this box are refused
-# rotated crosses of draws for each step before the skewness is known, and after
-_CROSSES = (1, 1, 2, 2)
-_CROSSES_OF_SKEWED = (2, 2)
+# rotated crosses of draws for the first steps; where these do not suffice, for each step before the
+# skewness is known, and after
+_FIRST_CROSSES = (1, 1)
+_CROSSES = (2, 2, 4, 4)
+_CROSSES_OF_SKEWED = (4, 4)
 # the largest factor on a width in one step
 _MOST_WIDENED = 1.3
 # nats that the evidence bound may fall, which is noisy, before steps end
@@ -34,6 +37,17 @@ _FALL = 1.0
 # standard errors from which a skewness is taken for real, and the largest
 _CLEAR = 3.0
 _MOST_SKEWED = 0.4
+
+
+class Gaussian(NamedTuple):
+    """A Gaussian, w = location + factor @ N(0, I)."""
+
+    location: Floats
+    factor: Floats
+
+    def at(self, noise: Floats) -> Floats:
+        """Coordinates of noise (draws, dim)."""
+        return self.location + noise @ self.factor.T
 
 
 @dataclass(eq=False)
@@ -57,22 +71,20 @@ class _State:
 
 def annealed(
     evaluate: Evaluate,
-    location: Floats,
-    factor: Floats,
+    gaussian: Gaussian,
     number: int,
     densities: int,
     rng: np.random.Generator,
-    *,
     widening: float = WIDER,
 ) -> Pair:
-    """Noise of draws (number, dim), location + factor @ noise, and their log weights."""
-    wider = widening * factor
+    """Noise of the Gaussian's draws, (number, dim), and their log weights."""
+    wider = gaussian._replace(factor=widening * gaussian.factor)
 
     def target(noise: Floats) -> Pair:
-        logp, gradient = evaluate(location + noise @ wider.T)
-        return logp, gradient @ wider
+        logp, gradient = evaluate(wider.at(noise))
+        return logp, gradient @ wider.factor
 
-    noise, momentum = rng.normal(size=(2, number, len(location)))
+    noise, momentum = rng.normal(size=(2, number, len(wider.location)))
     state = _State(noise, momentum, *target(noise))
     log_weight = np.zeros(number)
     for k in range(1, densities + 1):
@@ -157,40 +169,49 @@ class Skewed:
 class Steps(NamedTuple):
     """Where natural gradient steps ended, and the draws that were made with their gradients."""
 
-    location: Floats
-    factor: Floats
+    gaussian: Gaussian
     points: Floats
     gradients: Floats
 
 
-def improved(
-    densities: Densities, gaussian: Pair, rng: np.random.Generator
-) -> tuple[Densities, Pair]:
-    """Densities in coordinates that are hardly skewed; location and factor of a Gaussian there."""
+def approximated(
+    densities: Densities,
+    start: Floats,
+    suffices: Callable[[Gaussian], bool],
+    rng: np.random.Generator,
+) -> tuple[Densities, Gaussian]:
+    """Densities in coordinates that are hardly skewed; and a Gaussian there.
+
+    The first Gaussian, near N(start, I), is returned if it `suffices`.
+    """
     assert densities.fresh
-    steps = stepped(densities.fresh, *gaussian, _CROSSES, rng)
+    unit = np.eye(len(start))
+    first = stepped(densities.fresh, Gaussian(start, unit), _FIRST_CROSSES, rng)
+    if suffices(first.gaussian):
+        return densities, first.gaussian
+    steps = stepped(densities.fresh, first.gaussian, _CROSSES, rng)
     densities = _skewed(steps).densities(densities)
     assert densities.fresh
-    start = np.zeros_like(steps.location), np.eye(len(steps.location))
-    steps = stepped(densities.fresh, *start, _CROSSES_OF_SKEWED, rng)
-    return densities, (steps.location, steps.factor)
+    centred = Gaussian(np.zeros_like(start), unit)
+    steps = stepped(densities.fresh, centred, _CROSSES_OF_SKEWED, rng)
+    return densities, steps.gaussian
 
 
 def stepped(
     evaluate: Evaluate,
-    location: Floats,
-    factor: Floats,
+    gaussian: Gaussian,
     crosses: tuple[int, ...],
     rng: np.random.Generator,
 ) -> Steps:
-    """Natural gradient steps from a Gaussian, w = location + factor @ N(0, I)."""
-    size = len(location)
+    """Natural gradient steps from a Gaussian."""
+    size = len(gaussian.location)
     best = -np.inf
-    steps = Steps(location, factor, np.empty((0, size)), np.empty((0, size)))
+    steps = Steps(gaussian, np.empty((0, size)), np.empty((0, size)))
     for number in crosses:
         turns = [np.linalg.qr(rng.normal(size=(size, size)))[0] for _ in range(number)]
         noise = np.sqrt(size) * np.concatenate([*turns, *(-turn for turn in turns)])
-        points = location + noise @ factor.T
+        location, factor = steps.gaussian
+        points = steps.gaussian.at(noise)
         logp, gradient = evaluate(points)
         bound = float(logp.mean() + np.linalg.slogdet(factor)[1])
         if not bound > best - _FALL:
@@ -202,10 +223,9 @@ def stepped(
         width = 1.0 / np.sqrt(1.0 - np.minimum(value, 1.0 - _MOST_WIDENED**-2))
         root = (vector * width) @ vector.T
         location = location + factor @ (root @ (root @ slopes.mean(axis=0)))
-        factor = factor @ root
         points = np.concatenate([steps.points, points])
         gradients = np.concatenate([steps.gradients, gradient])
-        steps = Steps(location, factor, points, gradients)
+        steps = Steps(Gaussian(location, factor @ root), points, gradients)
     return steps
 
 
@@ -222,10 +242,11 @@ def _denoised(matrix: Floats) -> Floats:
 
 def _skewed(steps: Steps) -> Skewed:
     """Coordinates in which the gradients of draws show no skewness."""
-    root = np.linalg.cholesky(steps.factor @ steps.factor.T)
+    location, factor = steps.gaussian
+    root = np.linalg.cholesky(factor @ factor.T)
     if not len(steps.points):
-        return Skewed(steps.location, root, np.zeros(len(root)))
-    gaps = steps.points - steps.location
+        return Skewed(location, root, np.zeros(len(root)))
+    gaps = steps.points - location
     noise = linalg.solve_triangular(root, gaps.T, lower=True).T
     lines = np.column_stack([np.ones(len(noise)), noise])
     slopes = steps.gradients @ root
@@ -234,4 +255,4 @@ def _skewed(steps: Steps) -> Skewed:
     third = (slopes * square).sum(axis=0) / (0.5 * (square**2).sum(axis=0))
     error = np.sqrt((slopes**2).mean(axis=0) / (0.25 * (square**2).sum(axis=0)))
     skewness = np.where(np.abs(third) > _CLEAR * error, third / 3.0, 0.0)
-    return Skewed(steps.location, root, np.clip(skewness, -_MOST_SKEWED, _MOST_SKEWED))
+    return Skewed(location, root, np.clip(skewness, -_MOST_SKEWED, _MOST_SKEWED))

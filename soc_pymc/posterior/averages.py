@@ -395,7 +395,7 @@ def _given_noise(
     weight, a, b = (x.reshape(-1, x.shape[2]) for x in (weight, *theta))
     averages, total = prior_table.moments(family, (weight, a, b), prior_table.ARRAYS)
     flagged = before.flagged | ~close
-    return prior_table.Mixture(weight / total, a, b, averages, zero, flagged)
+    return prior_table.Mixture(weight / total, a, b, averages, zero, flagged=flagged)
 
 
 def _node_weights(theta: prior_table.Mixture) -> Floats:

@@ -177,7 +177,7 @@ def _errors(curves: Curves, table: PriorTable) -> dict[str, float]:
     probes = rng.choice(len(n), _PROBES, p=n / n.sum())
     size = bins[outcome.size].to_numpy() / (n if outcome.sizes_add else 1.0)
     size = size[probes] * rng.choice(_TIMES, _PROBES)
-    columns: dict[str, Any] = {"score": bins["score"].to_numpy()[probes]}
+    columns = {"score": bins["score"].to_numpy()[probes]}
     # trials are whole
     columns[outcome.size] = np.where(size < 1.0, size, np.round(size))
     if curves.groups:
@@ -334,9 +334,7 @@ def posterior_sql(
     if unknown := [role for role in named if role not in roles_of_fit]:
         reason = f"the fit's items, which have {outcome.observed}= and {outcome.size}="
         raise ItemsError(f"{unknown[0]}= is not a column of {reason}")
-    by_role: dict[str, Any] = {
-        role: known.get(role, role) for role in roles_of_fit
-    } | named
+    by_role = {role: known.get(role, role) for role in roles_of_fit} | named
     if group is not None and not curves.groups:
         raise ItemsError(
             "group= is for fits with curves for each group: this one has none"
@@ -700,7 +698,7 @@ def _values(name: str, table: Any) -> Any:
 
     columns = {column: table[column].to_pylist() for column in table.column_names}
     texts = [[str(value) for value in values] for values in columns.values()]
-    names: Any = [exp.to_identifier(column, quoted=True) for column in columns]
+    names = [exp.to_identifier(column, quoted=True) for column in columns]
     kinds = {str: "TEXT", int: "BIGINT", float: "DOUBLE"}
     typed = [
         exp.cast(exp.column(column.copy()), kinds[type(values[0])]).as_(column.copy())

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._lib.arrays import Bools, Columns, Floats, Ints, Pair
+from .._lib.arrays import Bools, Floats, Ints, Pair
 from .._lib.errors import FitError
 from ..data.items import ONE_SCORE
 from ..families.noise import NOISE_LAW
@@ -378,7 +378,7 @@ class _Cells:
         )
         for part in (cells[i : i + step] for i in range(0, len(cells), step)):
             score = self._score.ravel()[self._row[part]]
-            columns: Columns = {
+            columns = {
                 "score": score.ravel(),
                 "group": np.full(score.size, label, dtype=object),
                 family.outcome.size: self._size.ravel()[self._column[part]].ravel(),

@@ -80,7 +80,7 @@ class SmoothWeights(ComponentWeights):
             beyond = 0
         width = (high - low) / _PANELS or 1e-9  # if there is one score
         panels = _PANELS if high > low else 0
-        self._edges: Floats = low + width * np.arange(-beyond, panels + beyond + 1.0)
+        self._edges = low + width * np.arange(-beyond, panels + beyond + 1.0)
 
     def _base(self, columns: Columns) -> tuple[Frame, Floats]:
         """Base distributions that place components at items, and the pilot's curves, (n, 2)."""
@@ -212,7 +212,7 @@ class SmoothWeights(ComponentWeights):
         """Log weights at a panel's points, (points, draws, R), of one group or all."""
         low, high = self._edges[panel : panel + 2]
         position = low + (high - low) * (0.5 + 0.5 * _CHEBYSHEV)
-        columns: dict[str, Any] = {"score": self._curves.axis("mean").inverse(position)}
+        columns = {"score": self._curves.axis("mean").inverse(position)}
         if label:
             columns["group"] = np.full(_POINTS, label, dtype=object)
         weight = self._solve(columns, self._predictors(columns))
@@ -222,8 +222,7 @@ class SmoothWeights(ComponentWeights):
 
 def weights_of(curves: Curves) -> ComponentWeights:
     """Return the weights of the components of a mixture's curves, made once."""
-    weights: ComponentWeights = curves.once(curves.weights or SmoothWeights)
-    return weights
+    return curves.once(curves.weights or SmoothWeights)
 
 
 def _interpolated(

@@ -413,7 +413,7 @@ def _first_crossing(position: Floats, excess: Floats) -> tuple[Floats, Bools]:
 def summary(fit: Fit) -> pd.DataFrame:
     """Return the table of `Fit.summary`."""
     drawn = calibration_curves(fit, score_quantiles(fit.curves, SHARES))
-    curves: dict[str, Any] = {"E(theta | t)": drawn["mean"]}
+    curves = {"E(theta | t)": drawn["mean"]}
     if not fit.mean_only:
         curves["sd(theta | t)"] = drawn["variance"] ** 0.5
     values = {
