@@ -138,7 +138,9 @@ class PoissonOutcome(Outcome):
             LARGEST_COUNT,
             0.0,
             whole=True,
-            fractions="rates and percentages are not, so give the numbers of events and exposures",
+            fractions="rates, percentages and events shared out over rows are not: give the "
+            "whole numbers of events with their exposures, such as by joining the rows that share "
+            "them, or rates with standard errors as soc.NormalItems",
         ),
         Bounds("exposures must be finite numbers >= 0", least=0.0),
         lambda y, size: (y > 0) & (size == 0),
