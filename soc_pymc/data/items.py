@@ -229,6 +229,8 @@ def _read_from_arrow(role: str, values: "pa.Array | pa.ChunkedArray") -> Any:
         numbers = np.asarray(values.cast(pa.float64(), safe=False))
         if bounds.whole and not pa.types.is_integer(dtype):
             numbers = near_whole(numbers)
+        if bounds.infinite:
+            numbers = np.where(numbers == np.inf, bounds.largest, numbers)
         # as Arrow's arrays are, for one compilation
         numbers.flags.writeable = False
         return numbers
@@ -587,7 +589,7 @@ class AmountItems(AnyItems):
     kind = "amount"
 
     def __post_init__(self) -> None:
-        if self.shape == "estimate":
+        if str(self.shape) == "estimate":
             raise ItemsError(
                 'shape="estimate" needs the squares of single amounts, which items have not: give '
                 "a number, 1 over the squared coefficient of variation of amounts with one mean"
