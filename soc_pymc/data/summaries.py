@@ -202,7 +202,7 @@ def totals_of(items: Items, options: Options) -> Statistics:
     read = replace(items, id=None, fold=None) if unused else items
     reader_type = Grouped if is_remote(items.source) else Local
     reader = reader_type(read, rule)
-    limit = _size_limit(reader)
+    limit = _informative_limit(reader)
     cuts = options.edges
     if cuts is None:
         cuts = _edges_of_bins(reader, options, limit)
@@ -261,7 +261,7 @@ def _fold_rule(items: Items, folds: int | None) -> Folds:
     return Folds("id", folds or _FOLDS)
 
 
-def _size_limit(reader: Grouped | Local) -> float | None:
+def _informative_limit(reader: Grouped | Local) -> float | None:
     """Limit of the sizes that carry information; None if all do, or without a score."""
     items = reader.items
     if items.score is None or not items.outcome.size_margin:
