@@ -167,9 +167,10 @@ def _problems_of(
     y = outcome.observed
     x = outcome.size
     if pair.conflict and y in roles:
-        count, *_ = _finite(table[y])
+        count, absent, endless = _finite(table[y])
         size, missing, infinite = _finite(table[x])
-        conflict = pair.conflict(count, size) & ~(missing | infinite)
+        unknown = missing | infinite | absent | endless
+        conflict = pair.conflict(count, size) & ~unknown
         words = pair.conflict_words.format(size=roles[x])
         yield _Problem(conflict, y, roles[y], words, pair.outcome.needs)
 

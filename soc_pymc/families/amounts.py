@@ -103,7 +103,8 @@ class AmountOutcome(Outcome):
     validity = Validity(
         Bounds("amounts must be finite numbers >= 0, 0 only without events", least=0.0),
         Bounds("events must be whole numbers >= 0", LARGEST_COUNT, 0.0, whole=True),
-        lambda y, size: (y > 0) != (size > 0),
+        # negative numbers are wrong by themselves
+        lambda y, size: ((y > 0) != (size > 0)) & (y >= 0) & (size >= 0),
         "positive without events (column {size!r}), or 0 with some",
     )
     tables: ClassVar[Mapping[str, Table]] = {

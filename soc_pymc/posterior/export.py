@@ -329,7 +329,8 @@ def posterior_sql(
     if curves.groups:
         by_role |= known.groups if group is None else Roles.of_groups(group)
     refuse_estimated_noise(curves)
-    items = ITEMS[kind.kind](table, **Roles(by_role).arguments)
+    options = curves.item_options
+    items = ITEMS[kind.kind](table, **Roles(by_role).arguments, **options)
     roles = posterior_roles(curves, items)
     users = list(dict.fromkeys([*roles.columns, *columns]))
     _refuse_columns(users, roles, _new_columns(curves, quantiles))

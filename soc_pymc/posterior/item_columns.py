@@ -161,6 +161,8 @@ def posterior_roles(
             f"the fit's items have {words if known else 'known noise sds'}: give these the same, "
             "or fit items like these"
         )
+    if items.has_outcomes and not (outcome.truncated or items.is_truncated):
+        refuse_other_family(curves, items.family)
     if items.score is None and curves.roles.has_score:
         raise ItemsError(
             "the fit's items have a score, and these have none: give them score="

@@ -1,0 +1,212 @@
+"""Amounts over events: quadrature, simulated truth, engines, maximum likelihood, and refusals."""
+
+import ibis
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import optimize, special, stats
+
+import soc_pymc as soc
+from soc_pymc.families import FAMILIES
+from tests.examples import AMOUNT_ROLES, QUIET
+
+OVER = ("chain", "draw")
+
+
+def simulated(n, shape, seed, cv2=0.25):
+    """Returns amounts of 1 to 1,000 events whose theta varies more at larger scores."""
+    rng = np.random.default_rng(seed)
+    score = rng.lognormal(0.0, 0.6, n)
+    a = 2.0 + 1.0 / (cv2 * score**0.3)
+    theta = 1.1 * score**0.9 * (a - 1.0) / rng.standard_gamma(a)
+    events = np.minimum(np.ceil(rng.lognormal(1.2, 1.6, n)), 1000.0)
+    amount = theta / shape * rng.standard_gamma(shape * events)
+    columns = {"score": score, "amount": amount, "events": events, "theta": theta}
+    return pd.DataFrame(columns)
+
+
+def items_of(frame, shape=1.0, **options):
+    return soc.AmountItems(frame, **AMOUNT_ROLES, shape=shape, **options)
+
+
+@pytest.mark.parametrize("shape", [0.3, 1.0, 8.0])
+@pytest.mark.parametrize("curves", [(0.4, -1.0), (-3.0, 0.8), (2.0, -9.0)])
+def test_closed_forms_are_quadrature_over_theta(shape, curves):
+    """The trapezoid rule in log theta: marginal, P(Y < y), mean and sd given y, to 1e-9."""
+    family = FAMILIES["InverseGamma"].given({"shape": shape})
+    a, b = (float(x) for x in family.to_parameters(*map(np.array, curves)))
+    prior = stats.invgamma(a, scale=b)
+    spread = np.sqrt(special.polygamma(1, a))
+    log_theta = np.log(b) - special.psi(a) + spread * np.linspace(-30.0, 60.0, 60_001)
+    theta = np.exp(log_theta)
+    log_weight = prior.logpdf(theta) + log_theta + np.log(log_theta[1] - log_theta[0])
+    for events in (1.0, 7.0, 400.0):
+        law = stats.gamma(shape * events, scale=theta / shape)
+        for y in events * np.exp(curves[0]) * np.array([0.2, 1.0, 3.0]):
+            log_joint = log_weight + law.logpdf(y)
+            log_marginal = special.logsumexp(log_joint)
+            joint = np.exp(log_joint - log_marginal)
+            result = family.log_marginal(y, events, a, b)
+            assert result == pytest.approx(log_marginal, abs=1e-9, rel=1e-11)
+            below = family.below(y, events, a, b)
+            assert below == pytest.approx(np.exp(log_weight) @ law.cdf(y), abs=1e-9)
+            after = family.update(a, b, y, events)
+            mean = joint @ theta
+            assert family.mean(*after) == pytest.approx(mean, rel=1e-9)
+            variance = joint @ (theta - mean) ** 2
+            assert family.variance(*after) == pytest.approx(variance, rel=1e-8)
+
+
+def test_residual_squares_of_equal_theta_are_noise():
+    """Means and variances over 40,000 groups of seven items; thinned parts are independent."""
+    rng, shape, groups = np.random.default_rng(2), 0.8, 40_000
+    kind = FAMILIES["InverseGamma"].given({"shape": shape}).outcome
+    events = np.array([4.0, 5.0, 6.0, 7.0, 4.0, 7.0, 5.0])
+    y = rng.standard_gamma(shape * events, (groups, 7))
+    powers = {"sum_N": events, "sum_N2": events**2, "sum_y": y, "sum_yN": y * events}
+    powers |= {"sum_y2": y**2, "n": np.ones(7)}
+    sums = {name: np.broadcast_to(x, y.shape).sum(axis=1) for name, x in powers.items()}
+    _, excess, variance, _ = kind.excess_squares(sums, {})
+    assert abs(excess.mean()) < 4.0 * np.sqrt(variance[0] / groups)
+    np.testing.assert_allclose(excess.var(), variance[0], rtol=0.1)
+    size = np.full(groups, 7.0)
+    total = rng.standard_gamma(shape * size)
+    held = kind.thinned(total, size, 0.3, rng)
+    rest = kind.remainder(total, size, held, 0.3)
+    share = [stats.gamma(shape * np.maximum(n, 1.0)).cdf(part) for part, n in (held, rest)]
+    both = (held[1] > 0) & (rest[1] > 0)
+    assert all(stats.kstest(x[both], "uniform").pvalue > 1e-3 for x in share)
+    assert abs(np.corrcoef(share[0][both], share[1][both])[0, 1]) < 4.0 / np.sqrt(both.sum())
+    four = np.full(groups, 4.0)
+    contrast, weight = kind.contrast(y[:, 0], four, y[:, 4], four)
+    np.testing.assert_allclose((contrast**2).mean(), weight.mean(), rtol=0.2)
+
+
+def covered(n, shape, seeds):
+    """Returns whether 90% intervals hold theta, with fifths of score and events."""
+    parts = []
+    for seed in seeds:
+        frame = simulated(n, shape, seed)
+        items = items_of(frame, shape)
+        fit = soc.fit(soc.summarize(items, on_leakage="ignore", **QUIET), **QUIET)
+        assert fit.status.pareto_k < 0.7
+        scored = soc.item_posteriors(fit, items, **QUIET)
+        inside = scored["theta"].between(scored["theta_q05"], scored["theta_q95"])
+        fifths = {
+            name: pd.qcut(frame[name].rank(method="first"), 5, labels=False)
+            for name in ("score", "events")
+        }
+        parts.append(pd.DataFrame({"inside": inside, **fifths}))
+    return pd.concat(parts)
+
+
+def assert_covers(table):
+    """Within 4 standard errors of 0.9, or between 0.88 and 0.92 where these are smaller."""
+    for name in ("score", "events"):
+        shares = table.groupby(name)["inside"].agg(["mean", "size"])
+        slack = np.maximum(0.02, 4.0 * np.sqrt(0.09 / shares["size"]))
+        assert (np.abs(shares["mean"] - 0.9) < slack).all(), shares
+
+
+def test_intervals_cover():
+    assert_covers(covered(4000, 0.7, [1]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [0.6, 1.0, 5.0])
+@pytest.mark.parametrize(("n", "sets"), [(20, 60), (200, 20), (2000, 6), (20_000, 2)])
+def test_intervals_cover_at_every_size(n, sets, shape):
+    assert_covers(covered(n, shape, range(sets)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prior", [soc.InverseGamma(), soc.InverseGammaMixture()])
+def test_variational_fits_agree_with_nuts(prior):
+    """Means within 0.15 sd (0.3 of mixtures) and sds within 0.88 to 1.12 (0.8 to 1.25)."""
+    stats_ = soc.summarize(items_of(simulated(2000, 2.0, 3), 2.0), bins=20, joint=True, **QUIET)
+    draws = [
+        soc.calibration_curves(soc.fit(stats_, prior, method, **QUIET), [0.4, 1.0, 2.5])
+        for method in (soc.VI(), soc.NUTS(draws=500))
+    ]
+    shift, ratio = (0.3, 1.25) if prior.mixture else (0.15, 1.0 / 0.88)
+    for name in ("log_mean", "log_cv2"):
+        vi, nuts = (
+            x[name] if name in x else np.log(x["variance"]) - 2 * np.log(x["mean"]) for x in draws
+        )
+        sd = nuts.std(OVER)
+        assert (np.abs(vi.mean(OVER) - nuts.mean(OVER)) < shift * sd).all()
+        assert (np.abs(np.log(vi.std(OVER) / sd)) < np.log(ratio)).all()
+
+
+def test_without_a_score_estimates_are_those_of_maximum_likelihood():
+    """A Gamma-Gamma model: mean and cv2 by Nelder and Mead, posteriors to half a sd."""
+    frame = simulated(1500, 1.5, 8).assign(score=1.0)
+    family = FAMILIES["InverseGamma"].given({"shape": 1.5})
+    y, n = (frame[name].to_numpy() for name in ("amount", "events"))
+
+    def loss(curves):
+        return -family.log_density(y, n, *curves).sum()
+
+    best = optimize.minimize(loss, [0.0, -1.0], method="Nelder-Mead").x
+    items = soc.AmountItems(frame, score=None, amount="amount", events="events", shape=1.5)
+    fit = soc.fit(soc.summarize(items, **QUIET), **QUIET)
+    curves = soc.calibration_curves(fit)
+    log_cv2 = np.log(curves["variance"]) - 2.0 * np.log(curves["mean"])
+    for draws, known in ((np.log(curves["mean"]), best[0]), (log_cv2, best[1])):
+        assert (np.abs(draws.mean(OVER) - known) < 0.5 * draws.std(OVER)).all()
+    after = family.update(*family.to_parameters(*best), y, n)
+    scored = soc.item_posteriors(fit, items, **QUIET)
+    gap = np.abs(scored["theta_mean"] - family.mean(*after)) / np.sqrt(family.variance(*after))
+    assert gap.max() < 0.5
+
+
+def test_engines_give_the_same_integers():
+    """In memory, and by SQL of DuckDB and Polars; chunks add up."""
+    frame = simulated(3000, 1.0, 4)
+    frame.loc[:40, ["amount", "events"]] = 0.0
+    local = soc.summarize(items_of(frame), joint=True, **QUIET)
+    options = {"edges": local.edges, "joint": True, **QUIET}
+    others = [soc.summarize(items_of(ibis.memtable(frame)), **options)]
+    halves = [soc.summarize(items_of(part), **options) for part in (frame[:999], frame[999:])]
+    others.append(sum(halves))
+    for other in others:
+        for table in ("part", "events", "amounts", "joint"):
+            one, two = local.table(table), other.table(table)
+            for name in one:
+                if one[name].dtype.kind == "i":
+                    np.testing.assert_array_equal(one[name], two[name])
+                else:
+                    np.testing.assert_allclose(one[name], two[name], rtol=1e-12)
+    with pytest.raises(soc.StatisticsError, match="different shape"):
+        local + soc.summarize(items_of(frame, 2.0), **options)
+
+
+BAD = {
+    "amounts below 0": ({"amount": [-1.0, 2.0]}, "column 'amount': 1 of 2 rows is negative"),
+    "an amount without events": ({"events": [0, 2]}, "positive without events"),
+    "events without an amount": ({"amount": [0.0, 2.0]}, "or 0 with some"),
+    "fractions of events": ({"events": [0.5, 2]}, "events must be whole numbers"),
+    "missing": ({"amount": [np.nan, 2.0]}, "missing"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_items_are_told_in_one_sentence(case):
+    columns, words = BAD[case]
+    frame = pd.DataFrame({"score": [1.0, 2.0], "amount": [1.0, 2.0], "events": [1, 2]} | columns)
+    with pytest.raises(soc.ItemsError, match=words) as error:
+        soc.summarize(items_of(frame), **QUIET)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_what_is_not_supported_is_refused(example):
+    frame, stats_ = example("inverse_gamma").frame, example("inverse_gamma").statistics
+    for shape, words in (("estimate", "squares of single amounts"), (0.0, "number between")):
+        with pytest.raises(soc.ItemsError, match=words):
+            items_of(frame, shape)
+    with pytest.raises(soc.FitError, match="zero=True is not for amounts"):
+        soc.fit(stats_, soc.InverseGamma(zero=True), **QUIET)
+    with pytest.raises(soc.FitError, match="five steps have no moments"):
+        soc.fit(stats_, method=soc.FiveSteps(), **QUIET)
+    with pytest.raises(soc.ItemsError, match="have shape=2.5, these have shape=1: give both"):
+        soc.item_posteriors(example("inverse_gamma").fit, items_of(frame), **QUIET)
