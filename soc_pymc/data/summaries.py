@@ -18,8 +18,8 @@ from .._lib.arguments import (
 )
 from .._lib.arrays import Columns, Floats, middle_shares
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
-from .._lib.progress import is_shown
 from .._lib.reprs import digits
+from .._lib.work import with_progress
 from ..families import OUTCOMES
 from ..families.outcome import Outcome
 from ..families.scales import MOST_VALUE_CELL, SCORE_WEIGHT
@@ -30,7 +30,7 @@ from .formulas import BLOCKS, MOST_FOLDS, Folds
 from .items import Items, check_outcomes
 from .local import Local
 from .sources import is_remote, open_table
-from .statistics import Statistics, absent_zeros, from_tables
+from .statistics import Statistics, from_tables, words_of_absent_zeros
 
 _log = logging.getLogger(__name__)
 # relative difference of scores that is taken for rounding, of single precision too
@@ -57,6 +57,7 @@ _DIGITS = 1e-4
 _EQUAL = "items", *(kind.observed for kind in OUTCOMES.values() if kind.whole)
 
 
+@with_progress
 def summarize(
     items: Items, *, bins: int | None = None,
     equal: Literal["items", "count", "successes"] | None = None, edges: ArrayLike | None = None,
@@ -134,14 +135,13 @@ def summarize(
         folds=OrNone(Whole(0, MOST_FOLDS))(folds, "folds", error),
         joint=joint,
         on_leakage=on_leakage,
-        progress=progress,
     )
     if folds == 1:
         raise error(f"folds=1 must be 0 or a whole number from 2 to {MOST_FOLDS}")
     if edges is not None and (bins, equal) != (None, None):
         raise error("give edges=, or bins= and equal=, not both")
     # first, because duplicates look like leakage
-    check_ids(items, is_shown(progress))
+    check_ids(items)
     stats = totals_of(items, options)
     _check_groups(stats)
     _warn_of_atoms(stats, items)
@@ -175,7 +175,6 @@ class Options:
     joint: bool | int | str = "auto"
     on_leakage: str = "raise"
     warns_of_bins: bool = True
-    progress: bool | None = None
 
     def most_joint(self, outcome: Outcome) -> int:
         """The largest number of joint cells."""
@@ -199,7 +198,7 @@ def totals_of(items: Items, options: Options) -> Statistics:
     unused = rule.by in ("none", "cluster")
     read = replace(items, id=None, fold=None) if unused else items
     reader_type = Grouped if is_remote(items.source) else Local
-    reader = reader_type(read, rule, is_shown(options.progress))
+    reader = reader_type(read, rule)
     limit = _size_limit(reader)
     cuts = options.edges
     if cuts is None:
@@ -218,7 +217,7 @@ def totals_of(items: Items, options: Options) -> Statistics:
         )
     if not outcome.positive:  # outcomes may all lie far from 0
         _check_digits(stats, items)
-    if absent := absent_zeros(stats):  # which explains all else
+    if absent := words_of_absent_zeros(stats):  # which explains all else
         if options.on_leakage != "ignore":
             warn_user(absent, ItemsWarning)
     else:
@@ -433,7 +432,9 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
     outcome = items.outcome
     bins = stats.cells("part")
     ranges = bins["score_min"], bins["score_max"], bins["n"]
-    rates = outcome.sizes_add and not outcome.truncated and not absent_zeros(stats)
+    rates = (
+        outcome.sizes_add and not outcome.truncated and not words_of_absent_zeros(stats)
+    )
     rates = rates and ranges[0].min() > 0
     if items.score is None or not rates or outcome.are_foreign(*ranges):
         return

@@ -16,7 +16,7 @@ from scipy import special
 
 import soc_pymc as soc
 from soc_pymc import prior_table
-from soc_pymc.data.roles import CROSS
+from soc_pymc.data.items import CROSS
 from soc_pymc.fits.fit import with_draws
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import CASES, ROLES, SINGLE_FAMILIES
@@ -24,7 +24,7 @@ from tests.family_records import RECORDS, prior_parameters, updated_parameters
 
 CLOSED_FORM = (*SINGLE_FAMILIES, "groups", "exposure", "five_steps")
 ON_A_GRID = tuple(name for name in CASES if name not in CLOSED_FORM)
-QUICK = (*CLOSED_FORM, "normal_mixture", "zeros")  # the cases that are tested by default
+QUICK = (*CLOSED_FORM, "normal_mixture")  # the cases that are tested by default
 KINDS = {soc.PoissonItems: "gamma", soc.NormalItems: "normal", soc.BinomialItems: "beta"}
 QUANTILES = {"theta_q05": 0.05, "theta_q50": 0.5, "theta_q95": 0.95}
 MOMENTS = ["theta_mean", "theta_sd"]
