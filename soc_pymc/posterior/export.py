@@ -636,10 +636,10 @@ def _add_quantiles(
         _small_table(soc_number=numbers, soc_level=np.array(levels))
     )
     shares = xp["level"], xp["p_zero"], xp["below"]
-    start = prior_table.start(family, xp["mean"], xp["variance"], shares, xp)
-    *start, at_zero = start
-    xp.add(**dict(zip(("goal", "q", "unit"), start, strict=True)))
-    xp.add(at_zero=at_zero.ifelse(1.0, 0.0))
+    goal, q, unit, at_zero = prior_table.start(
+        family, xp["mean"], xp["variance"], shares, xp
+    )
+    xp.add(goal=goal, q=q, unit=unit, at_zero=at_zero.ifelse(1.0, 0.0))
     averages = ["mean", "variance", "p_zero"]
     state = [*averages, "flagged", "at_zero", "goal", "unit", "q"]
     for _ in range(_MIXTURE_STEPS if meta["mixture"] else _STEPS):
