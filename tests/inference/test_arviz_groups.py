@@ -111,8 +111,7 @@ def test_pymc_computes_the_same():
 
 
 @pytest.mark.parametrize(
-    "name",
-    thinned(["gamma", "five_steps", "exposure", "gamma_mixture"], ["gamma", "five_steps"]),
+    "name", thinned(["gamma", "five_steps", "exposure", "gamma_mixture"], ["gamma", "five_steps"])
 )
 def test_every_dim_has_a_coordinate_and_every_group_the_schema(example, name):
     tree = example(name).fit.data

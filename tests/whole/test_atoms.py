@@ -16,15 +16,7 @@ import soc_pymc as soc
 from soc_pymc.__main__ import main
 from soc_pymc.posterior.averages import cdf_interval
 from soc_pymc.posterior.predictive import posterior_of
-from tests.examples import (
-    CASES,
-    COUNT_ROLES,
-    OVER,
-    QUIET,
-    SINGLE_FAMILIES,
-    SMALL_MIXTURE,
-    thinned,
-)
+from tests.examples import CASES, COUNT_ROLES, OVER, QUIET, SINGLE_FAMILIES, SMALL_MIXTURE, thinned
 from tests.studies import coverage as study
 from tests.studies.common import counts
 
