@@ -492,6 +492,7 @@ def test_inference_that_failed_comes_first():
     assert "NUTS" in result.advice[0]
 
 
+@pytest.mark.slow
 def test_trials_taken_for_counts_are_a_matter_of_noise():
     """Successes in 1 to 6 trials: noise of counts is too wide, and no knots or terms mend it."""
     n, rng = 4000, np.random.default_rng(5)

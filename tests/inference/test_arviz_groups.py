@@ -202,6 +202,7 @@ def test_saved_groups_are_computed_when_read(small_fit, change, tmp_path, monkey
     assert twice.data.equals(fit.data)
 
 
+@pytest.mark.slow
 def test_arviz_reads_a_loaded_fit(small_fit, tmp_path):
     small_fit.save(tmp_path / "fit.nc")
     again = soc.load_fit(tmp_path / "fit.nc")

@@ -226,6 +226,7 @@ def test_new_items_without_any_column_get_the_prior(unscored, unscored_fit, tmp_
         soc.item_posteriors(unscored_fit, bare(new[:0], score=None), **QUIET)
 
 
+@pytest.mark.slow
 def test_check_decisions_pictures_and_report(unscored, unscored_fit, tmp_path):
     items = unscored[0]
     check = soc.check(unscored_fit, items, **QUIET)
