@@ -14,6 +14,7 @@ import soc_pymc as soc
 
 from .._lib.errors import FitError, ItemsError
 from .._lib.files import replacing
+from .._model.rows import rows_of
 from ..data.sources import column_names
 from ..families.scales import RANK, SCALES
 from ..posterior.scoring import is_folder
@@ -161,6 +162,12 @@ def run(chosen: Chosen) -> None:
     prior = prior_of(chosen, items.kind, items.group is not None, default=AUTO)
     joint = chosen.joint or (prior != AUTO and prior.reads_joint) or "auto"
     stats = _call(soc.summarize, chosen, items, joint=joint)
+    if not rows_of(stats, stats.family, most_bins=1)[1].informs_variance:
+        raise FitError(
+            f"every item has one trial (--trials {items.trials}): such labels show the mean of "
+            "theta at a score but not its spread, so items have no posteriors and 'run' cannot "
+            "write them; use 'soc-pymc summarize', 'fit' and 'curves' for the calibration curve"
+        )
     fitted = _call(soc.fit, chosen, stats, prior, soc.VI(seed=chosen.seed or 0))
     if chosen.keep:
         folder = Path(chosen.keep)
@@ -169,8 +176,6 @@ def run(chosen: Chosen) -> None:
         fitted.save(folder / "fit.nc")
     written = _call(soc.item_posteriors, chosen, fitted, items)
     print(f"{stats!r}\n{fitted!r}\nitem posteriors -> {written}")
-    if fitted.mean_only:  # labels do not show what a check would test
-        return
     result = _call(soc.check, chosen, fitted, stats if stats.has_joint else items)
     print("\n".join([result.title, *result.advice[:1]]))
 

@@ -36,6 +36,9 @@ def files(example, tmp_path_factory):
     gamma, normal = example("gamma"), example("normal")
     gamma.frame.to_parquet(folder / "items.parquet")
     gamma.frame[["score", "exposure"]].to_csv(folder / "scores.csv")
+    share = np.linspace(0.1, 0.9, 60)
+    labels = pd.DataFrame({"p": share, "y": np.arange(60) % 3 == 0, "n": 1})
+    labels.to_csv(folder / "labels.csv", index=False)
     for name, joint in (("plain", False), ("joint", True)):
         stats = soc.summarize(gamma.items, bins=20, joint=joint, progress=False)
         stats.save(folder / f"{name}.nc")
@@ -161,6 +164,21 @@ def test_posteriors_of_groups_and_of_scores_alone(files, example, folder):
     pd.testing.assert_frame_equal(pd.read_parquet("alone.parquet"), expected)
 
 
+def test_items_have_the_truncation_of_a_fit(folder, small_frame):
+    """A fit to items of 1 or more says that those of 0 are absent; scores alone need no such word."""
+    listed = small_frame[small_frame["count"] > 0].reset_index(drop=True)
+    listed.to_parquet("items.parquet")
+    items = soc.PoissonItems(listed, **{x: x for x in ROLES[1::2]}, truncated=True)
+    stats = soc.summarize(items, bins=5, progress=False)
+    fit = soc.fit(stats, method=soc.VI(draws=100), progress=False)
+    fit.save("fit.nc")
+    alone = soc.PoissonItems(listed, score="score")
+    for words, expected in ([], items), (["--score-only"], alone):
+        run("posteriors", "fit.nc", "items.parquet", *words, "--out", "scored.parquet")
+        expected = soc.item_posteriors(fit, expected, progress=False)
+        pd.testing.assert_frame_equal(pd.read_parquet("scored.parquet"), expected)
+
+
 @pytest.mark.slow
 def test_sql_and_exported_prior_are_those_of_the_functions(files, example, folder, capsys):
     example("five_steps").fit.save("fit.nc")
@@ -283,6 +301,8 @@ ROLES = ["--score", "score", "--count", "count", "--exposure", "exposure"]
          "leave out --score"),
         (["run", "items.parquet", *ROLES[:-1], "none", "--out", "p.parquet"], "'none' is missing"),
         (["run", "plain.nc", "items.parquet", *ROLES, "--out", "p.parquet"], "plain.nc"),
+        (["run", "labels.csv", "--score", "p", "--successes", "y", "--trials", "n", "--out",
+          "p.parquet"], "every item has one trial (--trials n)"),
     ],
 )  # fmt: skip
 def test_errors_are_one_line(words, text, files, monkeypatch, capsys):
