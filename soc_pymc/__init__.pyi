@@ -15,7 +15,7 @@ from ._lib.errors import ItemsError as ItemsError
 from ._lib.errors import ItemsWarning as ItemsWarning
 from ._lib.errors import SocError as SocError
 from ._lib.errors import StatisticsError as StatisticsError
-from ._lib.progress import progress as progress
+from ._lib.work import progress as progress
 from ._model.pymc_model import model as model
 from ._report import report as report
 from .checks._check import CheckResult as CheckResult
@@ -47,9 +47,9 @@ from .posterior.calibration import bands as bands
 from .posterior.calibration import calibration_curves as calibration_curves
 from .posterior.calibration import prior_predictive as prior_predictive
 from .posterior.export import export_prior as export_prior
+from .posterior.export import posterior_expression as posterior_expression
+from .posterior.export import posterior_sql as posterior_sql
 from .posterior.scoring import item_posteriors as item_posteriors
-from .posterior.sql import posterior_expression as posterior_expression
-from .posterior.sql import posterior_sql as posterior_sql
 from .quantities.comparisons import sensitivity as sensitivity
 
 __version__: str

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ._lib.arguments import shown
 from ._lib.errors import ConvergenceWarning, FitError, warn_user
-from ._lib.progress import phase
-from ._lib.threads import one_blas_thread
+from ._lib.work import long_work, phase
 from .checks.selection import choose
 from .data.statistics import Statistics
 from .families.priors import Prior
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     import pymc as pm
 
 
-@one_blas_thread
+@long_work
 def fit(
     stats: Statistics,
     prior: Prior | Literal["auto"] | None = None,
@@ -76,7 +75,7 @@ def fit(
         raise FitError(
             f"soc.fit takes statistics, not {type(stats).__name__}: call soc.summarize(items) first"
         )
-    fit_prior = partial(fitting.fit_prior, stats, method=method, progress=progress)
+    fit_prior = partial(fitting.fit_prior, stats, method=method)
     if not isinstance(prior, str):
         return fit_prior(prior, model=model)
     if prior != "auto":
@@ -89,7 +88,7 @@ def fit(
             "model= was built with one prior: give that prior, not prior='auto'"
         )
     with (
-        phase("fit: choosing the prior", enabled=progress) as bar,
+        phase("fit: choosing the prior") as bar,
         warnings.catch_warnings(),
     ):
         # the table has the words

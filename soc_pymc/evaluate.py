@@ -11,9 +11,9 @@ import xarray as xr
 from scipy import optimize, special
 
 from ._lib.arguments import PROBABILITY, SEED, A, Whole
-from ._lib.arrays import Columns, Floats, equal_parts
+from ._lib.arrays import Columns, Floats, Pair, equal_parts
 from ._lib.errors import FitError, ItemsError
-from ._lib.progress import phase
+from ._lib.work import phase, with_progress
 from .checks.comparison import cross_validate, warn_of_clusters
 from .checks.findings import ALL, FAIL, OK, SIDES, Result, result_table
 from .checks.observations import check_rows
@@ -26,8 +26,7 @@ from .checks.pit import (
     with_p_values,
 )
 from .data.engines import scan
-from .data.items import Items, check_outcomes
-from .data.roles import NO_SCORE, Roles, is_group
+from .data.items import NO_SCORE, Items, Roles, check_outcomes, is_group
 from .data.sources import batches
 from .data.statistics import MOST_Z, Statistics, variation
 from .data.summaries import summarize
@@ -40,9 +39,9 @@ from .posterior.item_columns import (
     in_chunks,
     prior_columns,
     refuse_weighted,
+    warn_of_extrapolation,
 )
 from .posterior.predictive import posterior_of
-from .posterior.scores import warn_of_extrapolation
 
 __all__ = ["cross_validate", "held_out", "leakage", "split_items"]
 
@@ -164,7 +163,7 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
 def read_frame(items: Items) -> pd.DataFrame:
     """Return all items as a validated pandas table with columns named by role, without ids."""
     refuse_weighted(check_outcomes(items))
-    _, table = scan(replace(items, id=None, fold=None, date=None), progress=False)
+    _, table = scan(replace(items, id=None, fold=None, date=None))
     return pd.concat([batch.to_pandas() for batch in batches(table)], ignore_index=True)
 
 
@@ -177,6 +176,7 @@ def score_and_outcomes(
     return score, y, size
 
 
+@with_progress
 def held_out(
     fits: Fit | Mapping[str, Fit],
     split: Split,
@@ -245,12 +245,12 @@ def held_out(
     warn_of_clusters(by_name, split.test, "standard errors")
     # gains are over the first estimate
     estimates = {} if outcome.wrong_scores(score, new).any() else {"t": score}
-    with phase("baselines", enabled=progress):
+    with phase("baselines"):
         estimates |= baselines(train, outcome, score)
     pits = {}
     findings = []
     for name, fit in by_name.items():
-        means, pits[name] = _judged(fit, name, split, seed, progress)
+        means, pits[name] = _judged(fit, name, split, seed)
         several = not isinstance(fits, Fit)
         prefix = f"{name}: " * several
         estimates |= {prefix + title: mean for title, mean in means.items()}
@@ -276,7 +276,7 @@ def held_out(
 
 
 def _judged(
-    fit: Fit, name: str, split: Split, seed: int, progress: bool | None
+    fit: Fit, name: str, split: Split, seed: int
 ) -> tuple[dict[str, Floats], xr.Dataset]:
     """Return posterior means of one fit by title, each (n,), and its PIT by slice."""
     posterior = posterior_of(fit)
@@ -287,15 +287,15 @@ def _judged(
     )
     warn_of_extrapolation(posterior.curves, train["score"])
     score = scorer(posterior, ())
-    with phase(f"posteriors of {name}", enabled=progress):
+    with phase(f"posteriors of {name}"):
         before = prior_columns(posterior.outcome, train)
         means = {"E(theta | t)": score(before)[0], "E(theta | t, y)": score(train)[0]}
 
-    def ends(part: Columns) -> tuple[Floats, Floats]:
+    def ends(part: Columns) -> Pair:
         return further_cdf_interval(posterior, part, part["new"], part["new_size"])
 
     pairs = {**train, "new": test[observed], "new_size": test[size]}
-    intervals = in_chunks(ends, _CHUNK, pairs, "predictive distribution", progress)
+    intervals = in_chunks(ends, _CHUNK, pairs, "predictive distribution")
     n = np.ones(len(train["score"]), dtype=np.int64)
     large = large_sizes(posterior.outcome, test[size], size, _EXPOSED)
     masks = {Slice(ALL): n > 0}
@@ -339,10 +339,10 @@ def _error_of_sum(values: Floats) -> Floats:
     n = values.shape[1]
     if n == 1:
         return np.full(len(values), np.nan)
-    return np.asarray(values.std(axis=1, ddof=1) * np.sqrt(n))
+    return values.std(axis=1, ddof=1) * np.sqrt(n)
 
 
-def _expected(outcome: Outcome, predictor: Floats) -> tuple[Floats, Floats]:
+def _expected(outcome: Outcome, predictor: Floats) -> Pair:
     """Theta at positions on the scale of theta, and its derivative."""
     scale = outcome.theta
     if scale is not LINEAR:

@@ -95,9 +95,7 @@ def poisson_moment(
         )
     rising = sum(np.log(y + j + 1) - np.log(n) for j in range(order))
     unbiased = np.prod([np.maximum(y - j, 0.0) / n for j in range(order)], axis=0)
-    return np.asarray(
-        np.exp(rising + ahead - divisor) - np.expm1(log_f - divisor) * unbiased
-    )
+    return np.exp(rising + ahead - divisor) - np.expm1(log_f - divisor) * unbiased
 
 
 def poisson_cumulants(
@@ -140,7 +138,7 @@ def poisson_cumulants(
     orders = range(1, Whole(1, 100)(order, "order") + 1)
     moments = np.stack([poisson_moment(count, exposure, log_pmf, k) for k in orders])
     power = np.stack([moments[0] ** k for k in orders])
-    return np.asarray(_converted(moments / power, -1) * power)
+    return _converted(moments / power, -1) * power
 
 
 def poisson_bound(
@@ -279,11 +277,11 @@ def nef_cumulants(
             raise FitError(
                 f"rho={rho} needs log_density, the marginal that it is compared with"
             )
-        return np.asarray(top - low)
+        return top - low
     log_f = numbers_of(log_density, "log_density")
     trust = np.exp(log_f - np.maximum(log_f, _log_of(rho)))
     _refuse(np.isnan(trust), "log_density", "numbers (with rho above 0 it may be -inf)")
-    return np.asarray(_converted(trust * _converted(top, 1), -1) - low)
+    return _converted(trust * _converted(top, 1), -1) - low
 
 
 def tweedie(

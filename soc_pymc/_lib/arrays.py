@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Pair = tuple[Floats, Floats]
 Columns = Mapping[str, NDArray[Any]]
 """Columns of a table by name."""
 
@@ -20,7 +21,7 @@ _BLOCK = 1 << 13
 
 def middle_shares(n: Floats | Ints) -> Floats:
     """Shares of all items up to the middle of each of these, of which there are `n`."""
-    return np.asarray((np.cumsum(n) - 0.5 * n) / np.sum(n))
+    return (np.cumsum(n) - 0.5 * n) / np.sum(n)
 
 
 def equal_parts(value: Floats, parts: int, n: Ints | Floats | None = None) -> Ints:
@@ -81,8 +82,7 @@ class Compiled[Result]:
     def kernel(self) -> Callable[..., Result]:
         """The compiled function."""
         name = self.function.__name__.lstrip("_")
-        kernel: Callable[..., Result] = getattr(import_module(self._module), name)
-        return kernel
+        return getattr(import_module(self._module), name)
 
     def foresee(self, number: int) -> None:
         """Count the numbers of calls to come, so that the first of them has the kernel."""

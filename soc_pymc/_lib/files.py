@@ -16,7 +16,7 @@ import xarray as xr
 from xarray import conventions
 
 from .arguments import Refusal, path_of
-from .threads import raising_interrupt
+from .work import raising_interrupt
 
 _SEAL = b"\nsoc_pymc sha256 "
 _SEAL_SIZE = len(_SEAL) + 65

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import special
 
-from .arrays import Bools, Floats, Ints
+from .arrays import Bools, Floats, Ints, Pair
 
 # skewness up to which Pearson's law is the Normal, as in SciPy
 _NO_SKEW = 1.6e-5
@@ -45,10 +45,21 @@ def _pearson3_parts(skew: Floats | float) -> tuple[Bools, Floats, Floats]:
     return is_normal, half, 1.0 / half**2
 
 
-def skewness(values: Floats) -> float:
-    """Third central moment over the cube of the sd."""
-    centred = values - values.mean()
-    return float((centred**3).mean() / (centred**2).mean() ** 1.5)
+def exceedance(values: Floats, bound: float, tail: int) -> float:
+    """Share of values of at least a bound, ties counted half; beyond the largest, their tail's.
+
+    An exponential law is fitted to the `tail` largest. It is never below the share itself.
+    """
+    share = 0.5 * float(np.mean(values > bound) + np.mean(values >= bound))
+    if share * len(values) >= tail:
+        return share
+    largest = np.partition(values, len(values) - tail - 1)[-tail - 1 :]
+    cut = largest[0]
+    rate = float(np.mean(largest[1:] - cut))
+    if rate > 0:
+        fitted = tail / len(values) * np.exp(-(bound - cut) / rate)
+        share = max(share, min(1.0, float(fitted)))
+    return share
 
 
 def uniform_distance(values: Floats) -> float:
@@ -77,7 +88,7 @@ def uniform_p_value(values: Floats) -> float:
 
 
 @np.errstate(all="ignore")
-def smoothed(log_ratio: Floats) -> tuple[Floats, Floats]:
+def smoothed(log_ratio: Floats) -> Pair:
     """Logarithms of Pareto-smoothed weights that sum to 1, (draws, n), and k of each set of ratios.
 
     The largest weights become quantiles of the generalised Pareto law that is fitted to them (Zhang
@@ -116,7 +127,7 @@ def _tails(log_weight: Floats, number: int) -> tuple[Ints, Floats, Floats]:
     return row, np.minimum(np.log(quantile), tail[-1]), np.where(scale > 0.0, k, np.nan)
 
 
-def _fit_tail(excess: Floats) -> tuple[Floats, Floats]:
+def _fit_tail(excess: Floats) -> Pair:
     """Shapes and scales of generalised Pareto laws of rising excesses (n, number)."""
     number = excess.shape[1]
     scales = 30 + int(np.sqrt(number))

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize, special
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Pair
 from ..families.special_functions import HALF_LOG_2PI
 from .laplace import BlockLaplace, Laplace, half_normal_scale, scale_log_density
 from .levels import Levels
@@ -91,7 +91,7 @@ class SmoothingScale:
     def log_prior(self, tau: Floats) -> Floats:
         """Log density of the half-normal prior."""
         constant = np.log(2.0) - HALF_LOG_2PI - np.log(self.prior)
-        return np.asarray(constant - 0.5 * (tau / self.prior) ** 2)
+        return constant - 0.5 * (tau / self.prior) ** 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +139,7 @@ class PenalisedCoefficients:
                 _add_stacked(
                     slopes, before, self.earlier, -(slope * sd**2) @ laplace.coupling
                 )
-            return np.asarray(slope * sd)
+            return slope * sd
 
         return Move(value, log_density, back)
 
@@ -164,7 +164,7 @@ class Bend(NamedTuple):
     start: float  # this average at the Laplace start
     share: float  # of the fall that leaves E(theta^2) / E(theta) as it is
 
-    def fall(self, before: Parameters) -> tuple[Floats, Floats]:
+    def fall(self, before: Parameters) -> Pair:
         """Return the fall of the level (draws,), and its slope in the average dispersion."""
         average = stacked(before, self.names) @ self.weights
         fall = np.logaddexp(0.0, average) - np.logaddexp(0.0, self.start)
@@ -230,7 +230,7 @@ class LineCoefficients:
                 pairs = zip(levels.scales, by_log_scale.T, strict=True)
                 for scale, values in pairs:
                     _add_slope(slopes, scale.name, values)
-            return np.asarray((slope * widths) @ laplace.line_root)
+            return (slope * widths) @ laplace.line_root
 
         return Move(value, log_density, back)
 
@@ -238,7 +238,7 @@ class LineCoefficients:
         """Log density of the Normal prior, summed over coefficients (..., k)."""
         deviation = (line - self.design.line_mean) / self.design.line_sd
         log_density = -0.5 * deviation**2 - np.log(self.design.line_sd) - HALF_LOG_2PI
-        return np.asarray(log_density.sum(axis=-1))
+        return log_density.sum(axis=-1)
 
 
 type Step = SmoothingScale | PenalisedCoefficients | LineCoefficients
@@ -513,12 +513,8 @@ class Coordinates(Space):
 
     def variables_of(self, values: Parameters) -> Parameters:
         """Return the variables of `dims` from parameters."""
-        scales = [
-            *self.level_scales,
-            *(scale for part in self.parts for scale in part.scales),
-        ]
-        names = {scale.name for scale in scales}
-        variables = {k: np.exp(x) if k in names else x for k, x in values.items()}
+        scales = {x.name for x in self.steps if isinstance(x, SmoothingScale)}
+        variables = {k: np.exp(x) if k in scales else x for k, x in values.items()}
         for part in self.parts:
             coefficients = stacked(values, part.names) @ part.laplace.turn.T
             variables |= {
@@ -554,10 +550,10 @@ def density_shape(q: Floats, log_density: Floats) -> Floats:
     weight = np.exp(-(v**2) / 16.0)
 
     def inner(x: Floats) -> Floats:
-        return np.asarray(np.exp(x[3]) * (np.arcsinh(v) + x[2]))
+        return np.exp(x[3]) * (np.arcsinh(v) + x[2])
 
     def residual(x: Floats) -> Floats:
-        return np.asarray(weight * (x[0] + np.exp(x[1]) * np.sinh(inner(x)) - target))
+        return weight * (x[0] + np.exp(x[1]) * np.sinh(inner(x)) - target)
 
     def slopes(x: Floats) -> Floats:
         b = np.exp(x[1])

@@ -33,7 +33,7 @@ from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache
 from pytensor.link.vm import VMLinker
 from pytensor.tensor.utils import safe_signature
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Pair
 from ..families import FAMILIES
 from .mixture_cells import MixtureCells
 
@@ -75,24 +75,19 @@ def interpreted(inputs: Sequence[Variable], outputs: Variable) -> Function:
     merge = optdb.query(RewriteDatabaseQuery(include=["merge"]))
     rewrites = SequentialGraphRewriter(merge, in2out(_whole_array))
     mode = Mode(linker=VMLinker(use_cloop=False, c_thunks=False), optimizer=rewrites)
-    function: Function = pytensor.function(
-        inputs, outputs, mode=mode, on_unused_input="ignore"
-    )
-    return function
+    return pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
 
 
 def merged(outputs: Sequence[Variable]) -> list[Variable]:
     """Outputs of a copy of their graph in which equal nodes are one."""
-    copies: list[Variable] = rewrite_graph(outputs, include=("merge",), clone=True)
-    return copies
+    return rewrite_graph(outputs, include=("merge",), clone=True)
 
 
 def vectorized(
     outputs: Sequence[Variable], replacements: Mapping[Variable, Variable]
 ) -> list[Variable]:
     """Outputs for inputs with further dimensions in front."""
-    batched: list[Variable] = vectorize_graph(outputs, replacements)
-    return batched
+    return vectorize_graph(outputs, replacements)
 
 
 def initial_point(model: pm.Model) -> list[NDArray[Any]]:
@@ -145,9 +140,7 @@ class MixtureLogMarginal(Op):
         return [cotangents[0][:, None] * outputs[1], *unknown[1:]]
 
 
-def _log_marginals(
-    family: str, predictors: Floats, *arrays: Floats
-) -> tuple[Floats, Floats]:
+def _log_marginals(family: str, predictors: Floats, *arrays: Floats) -> Pair:
     cells = MixtureCells.made_of(FAMILIES[family], *arrays)
     value, slope = map(np.ascontiguousarray, cells.log_marginals(predictors))
     return value, slope

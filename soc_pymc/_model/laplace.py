@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import linalg, special
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Pair
 from .._lib.errors import FitError
 from ..families.rows import RowSums, Tensor
 from .terms import Design, State
@@ -120,14 +120,14 @@ def solve_scaled(matrix: Floats, right: Floats) -> Floats:
     """Solution for a positive definite matrix of coefficients in any units."""
     unit = np.sqrt(np.diagonal(matrix))
     rows = unit if right.ndim == 1 else unit[:, None]
-    return np.asarray(
+    return (
         linalg.solve(matrix / np.outer(unit, unit), right / rows, assume_a="pos") / rows
     )
 
 
 def _integrate_line(
     information: Floats, slope: Floats, precision: Floats, deviation: Floats, size: int
-) -> tuple[Floats, Floats]:
+) -> Pair:
     """Information and slope of the first coefficients, the others integrated out at their taus."""
     integrated = slice(size, len(slope))
     remaining = slice(size)
@@ -185,7 +185,7 @@ def laplace_of(
     )
 
 
-def _diagonalised(information: Floats) -> tuple[Floats, Floats]:
+def _diagonalised(information: Floats) -> Pair:
     """Eigenvalues, falling and at least 0, and eigenvectors with signs that rounding keeps."""
     value, rotation = linalg.eigh(0.5 * (information + information.T))
     value = np.maximum(value[::-1], 0.0)
@@ -243,13 +243,20 @@ class Target(ABC):
 
     def steps(self, states: Sequence[State], curvature: Curvature) -> list[Floats]:
         """Steps to the mode of the quadratic at the states."""
-        steps = []
-        parts = (self.designs, states, curvature.slopes, curvature.information)
-        for design, state, slope, information in zip(*parts, strict=False):
+        return list(map(solve_scaled, *self.penalised(states, curvature)))
+
+    def penalised(
+        self, states: Sequence[State], curvature: Curvature
+    ) -> tuple[list[Floats], list[Floats]]:
+        """Information and slopes of each design's coefficients, with those of the prior."""
+        precisions = []
+        slopes = []
+        parts = (self.designs, states, curvature.information, curvature.slopes)
+        for design, state, information, slope in zip(*parts, strict=False):
             mean, precision = state.prior(design)
-            right = slope - precision * (state.coefficients - mean)
-            steps.append(solve_scaled(information + np.diag(precision), right))
-        return steps
+            precisions.append(information + np.diag(precision))
+            slopes.append(slope - precision * (state.coefficients - mean))
+        return precisions, slopes
 
     def marginal(
         self, states: Sequence[State], curvature: Curvature
@@ -354,7 +361,7 @@ class CurveTarget(Target):
         """Steps of both curves together, if rows couple them."""
         if not curvature.between.size:
             return super().steps(states, curvature)
-        (first, second), right = self._penalised(states, curvature)
+        (first, second), right = self.penalised(states, curvature)
         between = curvature.between
         whole = np.block([[first, between], [between.T, second]])
         steps = solve_scaled(whole, np.concatenate(right))
@@ -366,7 +373,7 @@ class CurveTarget(Target):
         """Slopes and information of each curve's coefficients, the other's integrated out."""
         if not curvature.between.size:
             return super().marginal(states, curvature)
-        precisions, right = self._penalised(states, curvature)
+        precisions, right = self.penalised(states, curvature)
         slopes = []
         information = []
         couplings = curvature.between.T, curvature.between
@@ -375,19 +382,6 @@ class CurveTarget(Target):
             slopes.append(curvature.slopes[k] - response.T @ right[1 - k])
             information.append(curvature.information[k] - coupling.T @ response)
         return slopes, information
-
-    def _penalised(
-        self, states: Sequence[State], curvature: Curvature
-    ) -> tuple[list[Floats], list[Floats]]:
-        """Information and slopes of each curve's coefficients, with those of the prior."""
-        precisions = []
-        slopes = []
-        parts = (self.designs, states, curvature.information, curvature.slopes)
-        for design, state, information, slope in zip(*parts, strict=True):
-            mean, precision = state.prior(design)
-            precisions.append(information + np.diag(precision))
-            slopes.append(slope - precision * (state.coefficients - mean))
-        return precisions, slopes
 
     def relative_length(self, steps: Sequence[Floats]) -> float:
         """Relative step length as in `Target`."""

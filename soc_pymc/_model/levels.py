@@ -133,7 +133,7 @@ class _Information(NamedTuple):
 def _covariance(information: Floats, tau: Floats) -> Floats:
     """Covariance of levels' coefficients with prior sds tau (K,), given the shared ones."""
     inner = np.linalg.inv(np.eye(len(tau)) + tau[:, None] * information * tau)
-    return np.asarray(tau[:, None] * inner * tau)
+    return tau[:, None] * inner * tau
 
 
 @dataclass(eq=False)

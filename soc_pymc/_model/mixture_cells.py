@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from .._lib.arrays import Columns, Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints, Pair
 from ..families.family import Family
 from ..families.mixtures import Components, WeightForms, solved
 
@@ -26,7 +26,7 @@ _LEAST_DENSITY = np.float32(1e-37)
 
 def cell_points(
     family: Family, cells: Columns, variance: Floats
-) -> tuple[Ints, tuple[Floats, Floats], Floats]:
+) -> tuple[Ints, Pair, Floats]:
     """Cells, outcomes with sizes, and items of points: one for a cell, or two with its moments."""
     power = family.outcome.size_power
     least = family.outcome.validity.outcome.least
@@ -59,8 +59,8 @@ def cell_points(
 
 
 def with_listings(
-    row_of_cell: Ints, cell: Ints, outcomes: tuple[Floats, Floats], items: Floats
-) -> tuple[Ints, tuple[Floats, Floats], Floats]:
+    row_of_cell: Ints, cell: Ints, outcomes: Pair, items: Floats
+) -> tuple[Ints, Pair, Floats]:
     """Cells of points by row and size, with one more after those of each, of minus their items.
 
     Its density is the probability to be in the table, by which the others are divided.
@@ -110,7 +110,7 @@ class MixtureCells:
             WeightForms.made_of(family, *arrays[:_FORMS]), *arrays[_FORMS:]
         )
 
-    def log_marginals(self, predictors: Floats) -> tuple[Floats, Floats]:
+    def log_marginals(self, predictors: Floats) -> Pair:
         """Log marginals (..., rows) at predictors (..., rows, P), and their slopes in these."""
         by_row = np.moveaxis(predictors.reshape(-1, *predictors.shape[-2:]), 0, 2)
         value = np.empty((len(by_row), by_row.shape[2]))
@@ -136,7 +136,7 @@ class MixtureCells:
         """
         return self.sums_and_slopes(predictors)[0]
 
-    def sums_and_slopes(self, predictors: Floats) -> tuple[Floats, Floats]:
+    def sums_and_slopes(self, predictors: Floats) -> Pair:
         """`sums`, and slopes in the predictors (rows P, draws)."""
         by_row = predictors.T.reshape(predictors.shape[1], len(self.constant), -1)
         value, slope = self.log_marginals(by_row)
@@ -149,7 +149,8 @@ class MixtureCells:
     def within_bounds(self, predictors: Floats) -> Floats:
         """Log density (draws,) of curves beyond what the components can represent."""
         excess = self.forms.bounds.excess(predictors[..., 0], predictors[..., 1])
-        return np.asarray(-0.5 * sum((x / BEYOND) ** 2 for x in excess).sum(axis=-1))
+        location, dispersion = ((x / BEYOND) ** 2 for x in excess)
+        return -0.5 * (location + dispersion).sum(axis=-1)
 
     def _share_of_zeros(self, predictor: Floats) -> Floats:
         return special.expit(predictor) if len(self.atom) else np.zeros_like(predictor)
@@ -187,7 +188,7 @@ class MixtureCells:
         by_weight = weight * ((1.0 - share)[:, None] * pull - (number - zeros)[:, None])
         return value, by_weight, zeros - share * number
 
-    def information(self, predictors: Floats) -> tuple[Floats, Floats]:
+    def information(self, predictors: Floats) -> Pair:
         """Expected (by the cells' scores) and observed information, each (rows, P, P)."""
         rows, number = predictors.shape
         expected = []
@@ -227,7 +228,7 @@ class MixtureCells:
         return np.array(expected), 0.5 * (curvature + curvature.mT)
 
 
-def _given_listed(score: Floats, items: Floats) -> tuple[Floats, Floats]:
+def _given_listed(score: Floats, items: Floats) -> Pair:
     """Scores of cells less those of the probability to be in the table, which follow them."""
     listings = np.flatnonzero(items < 0.0)
     if not len(listings):

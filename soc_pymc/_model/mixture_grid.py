@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from .._lib.arrays import Columns, Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints, Pair
 from ..data.statistics import Statistics
 from ..families.family import Family
 from ..families.mixtures import ZERO, Frame, WeightForms, stretching
@@ -101,7 +101,7 @@ class PlacedMixture(Target):
     # F further functions of the log weights
     designs: tuple[Design]
     # indicators of each curve's coefficients in the design
-    columns: tuple[Floats, Floats]
+    columns: Pair
     # of both curves, and the functions' coefficients at their knots
     outputs: Sequence[Output]
     cells: MixtureCells
@@ -109,7 +109,7 @@ class PlacedMixture(Target):
     def predictors(self, coefficients: Floats) -> Floats:
         """Predictors, (merged rows, 2 + F)."""
         values = self.designs[0].matrix @ coefficients
-        return np.asarray(values.reshape(len(self.rows.items), -1))
+        return values.reshape(len(self.rows.items), -1)
 
     def curvature(self, states: Sequence[State]) -> Curvature:
         """Value, slope and information; the observed one where it exceeds a share of another."""
@@ -180,7 +180,7 @@ def _merged(family: Family, pilot: Pilot, placement: Placement) -> MergedRows:
     members = sparse.csr_array((n, (code, np.arange(len(n)))))
 
     def average(values: Floats) -> Floats:
-        return np.asarray(((members @ values).T / items).T)
+        return ((members @ values).T / items).T
 
     centres = average(fine.centre)
     position = average(mean.position)
@@ -391,7 +391,7 @@ def _weight_functions(z: Floats, number: int, *, narrow: bool) -> Floats:
     represented = np.column_stack([np.ones_like(z), z, stretching(z)])
     root = np.exp(-0.25 * z**2)[:, None]
     fitted = np.linalg.lstsq(root * represented, root * functions, rcond=None)[0]
-    return np.asarray(functions - represented @ fitted)
+    return functions - represented @ fitted
 
 
 # --- grids around curves, and the mode of the mixture on a grid ------------------------------

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from .._lib.arrays import Columns, Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints, Pair
 from ..data.binning import stand_out
 from ..data.statistics import Statistics
 from ..families.family import Family
@@ -60,7 +60,7 @@ class Keys:
         cell = table[self.size_cell]
         atom = _FIRST_ATOM + np.searchsorted(self.atom_cells, cell)
         size = np.where(np.isin(cell, self.atom_cells), atom, cell >> CLASS)
-        return np.asarray(self.places(table) * _CLASSES + _CLASSES // 2 + size)
+        return self.places(table) * _CLASSES + _CLASSES // 2 + size
 
     def table(self, stats: Statistics, name: str) -> Columns:
         """A table's occupied lines."""
@@ -243,7 +243,7 @@ def _places(stats: Statistics, most_bins: int, at_atoms: Ints) -> Ints:
     return np.cumsum(starts) - 1
 
 
-def positions(axis: Axis, rows: Rows) -> tuple[Floats, Floats]:
+def positions(axis: Axis, rows: Rows) -> Pair:
     """Mean and variance of the positions on the axis of the items of each row's bins."""
     if axis.scale == RANK:
         return rows.rank, rows.rank_width**2 / 12.0

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.interpolate import CubicSpline
 from scipy.optimize import nnls
 
-from .._lib.arrays import Floats, middle_shares
+from .._lib.arrays import Floats, Pair, middle_shares
 from ..families.scales import LINEAR, SCALES, Scale
 
 # a derivative this little below 0, relative to the steepest secant, is rounding
@@ -54,7 +54,7 @@ class Axis:
         """Scores at positions on the axis."""
         u = np.asarray(position, dtype=float)
         if self.scale in SCALES:
-            return np.asarray(SCALES[self.scale].score(u))
+            return SCALES[self.scale].score(u)
         return np.interp(u, self.fraction, self.score)
 
 
@@ -93,13 +93,13 @@ def natural_spline(position: ArrayLike, knots: ArrayLike, values: ArrayLike) -> 
     column = (slice(None), *(None,) * (v.ndim - 1))
     if len(k) == 2:
         right = ((u - k[0]) / (k[1] - k[0]))[column]
-        return np.asarray((1.0 - right) * v[0] + right * v[1])
+        return (1.0 - right) * v[0] + right * v[1]
     spline = CubicSpline(k, v, bc_type="natural")
     inside = np.clip(u, k[0], k[-1])
     inner = spline(inside)
     beyond = np.flatnonzero(inside != u)
     inner[beyond] += (u - inside)[beyond][column] * spline(inside[beyond], 1)
-    return np.asarray(inner)
+    return inner
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,9 +127,7 @@ class Basis:
         slope = self.line[:, 1:] / max(self.sd(position, weight), 1e-300)
         functions = np.column_stack([slope, self.wiggle[:, :wiggles]])
         at_rows = spline_matrix(position, self.knots)
-        return np.asarray(
-            functions - np.average(at_rows @ functions, axis=0, weights=weight)
-        )
+        return functions - np.average(at_rows @ functions, axis=0, weights=weight)
 
 
 def roughness(knots: Floats) -> Floats:
@@ -138,7 +136,7 @@ def roughness(knots: Floats) -> Floats:
     bend = CubicSpline(knots, np.eye(len(knots)), bc_type="natural")(knots, 2)
     # linear between the knots
     parts = bend[:-1], bend[1:], bend[:-1] + bend[1:]
-    return np.asarray(sum(part.T @ (h * part) for part in parts) / 6.0)
+    return sum(part.T @ (h * part) for part in parts) / 6.0
 
 
 def make_basis(position: ArrayLike, weight: ArrayLike, number: int) -> Basis:
@@ -211,9 +209,9 @@ class _Derivative:
 
     def secants(self, values: Floats) -> Floats:
         """Secants of curves (..., k): exactly 0 for constants."""
-        return np.asarray(np.diff(values, axis=-1) / np.diff(self.knots))
+        return np.diff(values, axis=-1) / np.diff(self.knots)
 
-    def minima(self, values: Floats) -> tuple[Floats, Floats]:
+    def minima(self, values: Floats) -> Pair:
         """Smallest derivative on each interval, and its position from 0 to 1, each (..., k - 1)."""
         secant = self.secants(values)
         slope = secant @ self.to_slopes.T
@@ -236,7 +234,7 @@ class _Derivative:
         middle = 3.0 * np.eye(len(width))[interval] - p - q
         of_secants = (1 - s) ** 2 * p + 2 * s * (1 - s) * middle + s**2 * q
         secants = np.diff(np.eye(len(self.knots)), axis=0) / width[:, None]
-        return np.asarray(of_secants @ secants)
+        return of_secants @ secants
 
 
 def _project(values: Floats, derivative: _Derivative, root: Floats) -> Floats:
@@ -281,7 +279,7 @@ def _project(values: Floats, derivative: _Derivative, root: Floats) -> Floats:
 def _dual(rows: Floats, root: Floats) -> Floats:
     """Constraints as directions of unit length in the metric, (k, constraints)."""
     design = root.T @ rows.T
-    return np.asarray(design / np.sqrt((design**2).sum(axis=0)))
+    return design / np.sqrt((design**2).sum(axis=0))
 
 
 def _lift(values: Floats, derivative: _Derivative) -> Floats:

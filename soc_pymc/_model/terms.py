@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from .._lib.arguments import refuse_beyond_memory
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Floats, Ints, Pair
 from .._lib.errors import FitError
 from ..data.items import Grouping
 from ..data.statistics import Statistics
@@ -89,7 +89,7 @@ class State:
     coefficients: Floats
     taus: tuple[float, ...]
 
-    def prior(self, design: Design) -> tuple[Floats, Floats]:
+    def prior(self, design: Design) -> Pair:
         """Prior means and precisions of the coefficients given the smoothing scales."""
         sizes = [block.design.shape[1] for block in design.blocks]
         mean = np.concatenate([np.zeros(sum(sizes)), design.line_mean])
@@ -304,9 +304,7 @@ def make_curve(name: str, inputs: CurveInputs) -> Curve:
     )
 
 
-def _line_prior(
-    spline: Spline, default: Weak, unit: float, size: int
-) -> tuple[Floats, Floats]:
+def _line_prior(spline: Spline, default: Weak, unit: float, size: int) -> Pair:
     """Means and sds of the line's coefficients: its level, and its slope per `unit`."""
     slope = np.divide(spline.slope or default.slope, unit)
     mean, sd = np.array([spline.level or default.level, slope])[:size].T.copy()
@@ -453,4 +451,4 @@ def curve_slopes(
         deviations[grouping.name][grouping.code[group]] for grouping in groupings
     )
     terms = ((functions * values).sum(axis=1) for values in at_rows)
-    return np.asarray(sum(terms, functions @ shared))
+    return sum(terms, functions @ shared)

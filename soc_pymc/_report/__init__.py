@@ -1,31 +1,84 @@
 """Reports of a fit and its items, as one self-contained HTML page."""
 
+import datetime
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from scipy import special
+
+from .. import __version__, decisions, plots, quantities
 from .._lib.arguments import SEED, A, OrNone, Real, names_of, path_of
+from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import FitError
 from .._lib.files import replacing
-from .._lib.progress import phase
-from .._lib.threads import one_blas_thread
-from ..checks._check import Checks
+from .._lib.reprs import code_of, html_table, number, short, visible
+from .._lib.work import long_work, phase
+from ..checks._check import CheckResult, Checks
+from ..checks.findings import (
+    COLUMNS,
+    OK,
+    PROB,
+    VERDICTS,
+    Result,
+    cells,
+    intervals,
+    worst_first,
+)
 from ..data.items import Items, check_items
-from ..data.sources import open_table
+from ..data.sources import arrow_table, kind_of, open_table
+from ..data.statistics import Statistics
 from ..families.scales import LARGEST
 from ..fits.fit import FIT, Fit, other_total_of_statistics
-from ..posterior.item_columns import posterior_roles, refuse_weighted
-from ..posterior.scores import extrapolation_reported
+from ..plots.curves import fitted_curves
+from ..plots.style import picture_of
+from ..posterior.averages import scorer
+from ..posterior.calibration import bands
+from ..posterior.item_columns import (
+    Extrapolation,
+    arrays_of,
+    extrapolation_reported,
+    in_chunks,
+    posterior_roles,
+    refuse_weighted,
+    select,
+)
+from ..posterior.predictive import posterior_of
+from ..posterior.scoring import item_posteriors
+from ..posterior.weights import P_ZERO
 from ..quantities.curves import statistics_of
-from .page import Page, read_overview
 
 __all__ = ["report"]
 
 _REPLICATED = 2_000  # items of the sample whose outcomes are replicated
+_SAMPLE = 20_000
+# predictive distributions of mixtures cost more
+_SAMPLE_MIXTURE = 10_000
+# candidates of each list, which all draws rank again: more where the loss only bounds their value
+_CANDIDATES = {"mean": 200, "low quantile": 200, "loss": 500}
+_AT_ONCE = 1 << 18
+_PROBS = (0.1, 0.5)  # quantiles of theta of every item
+_LEVELS = 20  # in the picture of a column of groups
+_PACKAGES = ("pymc", "arviz", "numpy", "scipy", "pandas", "xarray", "duckdb")
+# quantiles of the scores
+_SHARES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
+_LISTED = 10  # items of a list
+_MOST = 200  # rows of a result
+_QUANTILES = (0.05, 0.1, 0.95)
+_ESTIMATES = {"theta_mean": "mean", "theta_q05": "5%", "theta_q95": "95%"}
+_CURVES = {"mean": "E(theta | score)", "sd": "sd(theta | score)"}
+_CURVES |= {P_ZERO: "P(theta = 0 | score)"}
 
 
-@one_blas_thread
+@long_work
 def report(
     fit: Fit, items: Items, *, out: str | os.PathLike[str] = "report.html",
     by: str | Sequence[str] = (), title: str | None = None, threshold: float | None = None,
@@ -102,18 +155,18 @@ def report(
     refuse_weighted(items)
     open_table(items.source, columns)
     # which validates all items
-    stats = statistics_of(fit.curves, items, progress)
+    stats = statistics_of(fit.curves, items)
     options = {"out": out, "by": tuple(by), "title": title}
     options |= {"threshold": threshold, "seed": seed}
-    overview = read_overview(fit, items, columns, options, progress)
+    overview = read_overview(fit, items, columns, options)
     # the overview has warned of far scores, for all items
     with extrapolation_reported():
         made_fit = not other_total_of_statistics(fit, stats)
-        choices: dict[str, Any] = {"by": tuple(by), "seed": seed, "progress": progress}
+        choices: dict[str, Any] = {"by": tuple(by), "seed": seed}
         # clusters of a sample may have one item each
         choices |= {"subset": _REPLICATED, "all_items": items, "made_fit": made_fit}
         check = Checks(fit, overview.sample.items, **choices).result()
-        with phase("writing the page", enabled=progress):
+        with phase("writing the page"):
             page = Page(
                 fit,
                 items,
@@ -127,3 +180,281 @@ def report(
     with replacing(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return target
+
+
+# --- the page: its items, numbers, tables and pictures -------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Subset:
+    """Some of the items, in their order."""
+
+    items: Items  # with the columns of the roles and those to slice on
+    columns: Columns
+    # id, index label or row number; none where rows have no order
+    names: pd.Index | None
+
+    def __len__(self) -> int:
+        return len(self.columns["score"])
+
+
+@dataclass(frozen=True, eq=False)
+class Overview:
+    """Items of the page among all."""
+
+    n: int
+    sample: Subset  # random items, or all
+    lists: Mapping[str, Subset]  # candidates of each list
+    # number of items above the threshold with more than a probability
+    above: Mapping[float, int]
+    far: str | None  # a sentence on scores far outside those of the fit
+
+
+def read_overview(
+    fit: Fit,
+    items: Items,
+    names: Sequence[str],
+    options: Mapping[str, Any],
+) -> Overview:
+    """Score all items, which are valid, and choose a sample and those at the top of each list."""
+    posterior = posterior_of(fit)
+    table = arrow_table(items.source, names)
+    columns = arrays_of(table, posterior_roles(posterior.curves, items))
+    n = table.num_rows
+    far = Extrapolation(posterior.curves).count(columns["score"])
+    far.warn()
+    index: pd.Index | None = pd.RangeIndex(n, name="row, from 0")
+    kind = kind_of(items.source)
+    if items.id:
+        index = pd.Index(table[items.id].to_pylist(), name=items.id, dtype=object)
+    elif kind == "pandas":
+        index = items.source.index
+    elif kind == "ibis":
+        index = None
+
+    def subset(rows: Ints) -> Subset:
+        rows = np.sort(rows)
+        part = replace(items, source=table.take(rows))
+        return Subset(
+            part, select(columns, rows), index if index is None else index[rows]
+        )
+
+    score = scorer(posterior, _PROBS)
+    summaries = in_chunks(score, _AT_ONCE, columns, "scoring items")
+    mean, sd, _, *quantiles = summaries[: 3 + len(_PROBS)]
+    keys = {"mean": mean, "low quantile": quantiles[0]}
+    above = {}
+    threshold = options["threshold"]
+    if threshold is not None:
+        # expected loss of choosing by the mean, were theta Normal: no data save more
+        z = np.abs(mean - threshold) / np.maximum(sd, np.finfo(float).tiny)
+        bell = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
+        keys["loss"] = sd * (bell - z * special.ndtr(-z))
+        counts = [int((theta > threshold).sum()) for theta in quantiles]
+        above = {1 - p: count for p, count in zip(_PROBS, counts, strict=True)}
+    most = min(n, _SAMPLE_MIXTURE if fit.prior.gridded else _SAMPLE)
+    random = np.random.default_rng(options["seed"]).choice(n, most, replace=False)
+    lists = {
+        name: subset(np.argsort(-key, kind="stable")[: _CANDIDATES[name]])
+        for name, key in keys.items()
+    }
+    return Overview(n, subset(random), lists, above, far.message())
+
+
+@dataclass(frozen=True, eq=False)
+class Page:
+    """What the template shows; `options` are those of the call."""
+
+    fit: Fit
+    items: Items
+    stats: Statistics
+    overview: Overview
+    check: CheckResult
+    options: Mapping[str, Any]
+    made_fit: bool
+
+    def text(self) -> str:
+        """Return the page; all text in it is escaped, invisible characters too."""
+        environment = Environment(
+            loader=PackageLoader(__name__),
+            autoescape=True,
+            finalize=lambda text: text if hasattr(text, "__html__") else visible(text),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        return environment.get_template("page.html").render(
+            vars(self),
+            page=self,
+            outcome=self.fit.curves.outcome,
+            scored=self.fit.curves.roles.has_score,
+            curves_picture=partial(picture_of, plots.plot_curves, self.fit, PROB),
+            prior_picture=partial(picture_of, plots.plot_prior, self.fit),
+            pit_picture=partial(picture_of, plots.plot_pit, self.check),
+            result_table=_of_result,
+            versions=", ".join(f"{name} {version(name)}" for name in _PACKAGES),
+            version=__version__,
+            made=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
+        )
+
+    @property
+    def worst(self) -> str:
+        """The worst verdict of the check."""
+        return max(self.check.table["verdict"], key=VERDICTS.index)
+
+    def headline(self) -> str:
+        """Return how many of the check's rows have the worst verdict."""
+        verdict = self.worst
+        total = f"{len(self.check.table):,}"
+        number = int((self.check.table["verdict"] == verdict).sum())
+        if verdict == OK:
+            return f"All {total} checks pass"
+        return f"{number:,} of {total} checks {verdict}{'s' * (number == 1)}"
+
+    def fitted(self) -> list[Markup]:
+        """Return tables of the items, their statistics and the fit, as these show themselves."""
+        fit = self.fit
+        roles = self.items.roles.arguments
+        n = fit.curves.bins["n_items"]
+        rows = [
+            ("prior", short(fit.prior)),
+            ("method", short(fit.method)),
+            ("items", f"{int(n.sum()):,} in {n.size:,} bins"),
+            ("status", fit.status.reason),
+        ]
+        tables = [
+            _table_of_page(
+                "Items", [(role, repr(name)) for role, name in roles.items()]
+            ),
+            Markup(self.stats._repr_html_()),  # it escapes all text
+            _table_of_page("Fit", rows),
+        ]
+        if fit.selection is not None:
+            priors = fit.selection.drop(columns="chosen")
+            values = priors.values.tolist()
+            tables.append(
+                _table_of_page("Choice of the prior", values, [*map(str, priors)])
+            )
+        return tables
+
+    def groups(self) -> Result | None:
+        """Return effects of the levels of groups, and how many differ by chance."""
+        if not self.fit.groups or self.fit.one_draw:
+            return None
+        return quantities.group_effects(self.fit, self.stats)
+
+    def effects_picture(self, effects: Result) -> dict[str, Any]:
+        """Return the picture of effects, as high as there are levels."""
+        levels = effects.table[effects.table["p"].notna()]
+        sizes = [min(n, _LEVELS) + 2 for n in levels.groupby("what", sort=False).size()]
+        arguments = levels, _LEVELS, effects.data.attrs["neutral"]
+        height = 0.5 + 0.25 * sum(sizes)
+        return picture_of(plots.plot_intervals, *arguments, height=height, panels=sizes)
+
+    def code(self) -> Markup:
+        """Return the calls that made the fit and this page, as far as the fit knows them."""
+        items = self.items
+        bins = self.fit.curves.bins.sizes["bin"]
+        source = repr(items.source) if kind_of(items.source) == "files" else "table"
+        roles = _arguments(items.roles.arguments | items.options)
+        joint = ", joint=True" if self.fit.prior.reads_joint else ""
+        options = {k: v for k, v in self.options.items() if v not in (None, ())}
+        return Markup("{}").format(  # with its line breaks
+            "import soc_pymc as soc\n\n"
+            f"items = soc.{type(items).__name__}({source}{roles})\n"
+            f"stats = soc.summarize(items{joint})  # {bins:,} bins\n"
+            f"fit = soc.fit(stats, {code_of(self.fit.prior)}, {code_of(self.fit.method)})\n"
+            f"soc.report(fit, items{_arguments(options)})\n"
+        )
+
+    def curve_table(self) -> Markup:
+        """Return both curves at quantiles of the scores, and at scores that many items share."""
+        score = self.overview.sample.columns["score"]
+        quantiles = np.quantile(score, _SHARES, method="inverted_cdf")
+        scores = np.unique(np.concatenate([quantiles, self.fit.atoms]))
+        drawn = fitted_curves(self.fit, scores)
+        drawn["sd"] = (drawn["variance"] ** 0.5).assign_attrs(banded="log")
+        names = {curve: name for curve, name in _CURVES.items() if curve in drawn}
+        banded = bands(drawn[[*names]], PROB)
+        places = scores.tolist() if self.fit.curves.roles.has_score else ["none"]
+        columns = {"score": places}
+        columns["items up to it"] = [f"{np.mean(score <= t):.0%}" for t in scores]
+        head = [*columns]
+        values = [*columns.values()]
+        for curve, name in names.items():
+            low, middle, high = banded[curve].to_numpy().tolist()
+            head += [name] if self.fit.one_draw else [name, "low", "high"]
+            values += [middle] if self.fit.one_draw else [middle, low, high]
+        return _table_of_page(
+            "The curves at some scores", zip(*values, strict=True), head
+        )
+
+    def explained(self) -> str:
+        """Return the share of the variance of theta that the score explains."""
+        return self._percent(quantities.r_squared(self.fit, self.stats))
+
+    def removed(self) -> str:
+        """Return the share of the error that the items' own outcomes remove."""
+        ratio = quantities.variance_reduction(self.fit, self.stats, weight="items")
+        return self._percent(1 - ratio.data["ratio"])
+
+    def _percent(self, draws: Any) -> str:
+        """Return the median and interval of a share in words."""
+        share = intervals(np.ravel(draws))
+        ends = f" (90% interval {share['low']:.1%} to {share['high']:.1%})"
+        return f"{share['value']:.1%}" + ("" if self.fit.one_draw else ends)
+
+    @cached_property
+    def amount(self) -> float:
+        """The median size of items' outcomes, in three digits."""
+        sizes = self.overview.sample.columns[self.fit.curves.outcome.size]
+        return float(f"{np.median(sizes[sizes > 0]):.3g}")
+
+    def ranked_by_value(self, title: str, rows: Subset) -> Markup:
+        """Return the first items by what another outcome of median size would improve."""
+        threshold = self.options["threshold"]
+        gain = decisions.value_of_exposure(
+            self.fit, rows.items, self.amount, threshold=threshold
+        )
+        return self.ranked(title, rows, "value", gain["value"].to_numpy())
+
+    def ranked(
+        self, title: str, rows: Subset, ranked_by: str, value: Floats | None = None
+    ) -> Markup:
+        """Return the first items by one column: names, what was observed, and their posteriors."""
+        items = rows.items
+        outcome = self.fit.curves.outcome
+        scored = item_posteriors(self.fit, items, quantiles=_QUANTILES, draws="all")
+        observed = [outcome.observed, outcome.size]
+        observed = ["score", *observed] if items.score else observed
+        numbers = {items.roles[role]: rows.columns[role] for role in observed}
+        labels = (*items.roles.groups.values(), *self.options["by"])
+        columns = {name: scored[name].to_pylist() for name in labels}
+        columns |= {name: values.tolist() for name, values in numbers.items()}
+        estimates = {name: scored[key].to_numpy() for key, name in _ESTIMATES.items()}
+        if ranked_by != "mean":
+            cautious = scored["theta_q10"].to_numpy()
+            estimates[ranked_by] = cautious if value is None else value
+        columns |= {name: values.tolist() for name, values in estimates.items()}
+        first = np.argsort(-estimates[ranked_by], kind="stable")[:_LISTED]
+        if rows.names is not None:
+            columns = {str(rows.names.name or "index"): list(rows.names)} | columns
+        values = [[column[k] for column in columns.values()] for k in first]
+        return _table_of_page(title, values, [*columns])
+
+
+def _arguments(values: Mapping[str, Any]) -> str:
+    return "".join(f", {name}={value!r}" for name, value in values.items())
+
+
+def _table_of_page(
+    title: str, rows: Iterable[Sequence[Any]], head: Sequence[Any] = ()
+) -> Markup:
+    """Return a table of the page, whose numbers look as in a printed result."""
+    text = [[number(x) for x in row] for row in rows]
+    return Markup(html_table(title, text, head))  # it escapes all text
+
+
+def _of_result(title: str, result: Result) -> Markup:
+    """Return the table of a result, the worst rows first."""
+    return _table_of_page(title, cells(worst_first(result.table)[:_MOST]), COLUMNS)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,22 +15,20 @@ from xarray.core import indexing
 from .._lib.arguments import SEED, Whole, names_of
 from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import FitError, ItemsError
-from .._lib.laws import pearson3_cdf, skewness
-from .._lib.progress import parts, phase
+from .._lib.laws import exceedance
 from .._lib.reprs import made_above
-from .._lib.threads import one_blas_thread
+from .._lib.work import long_work, parts, phase
 from ..data.causes import Evidence, cause_of
 from ..data.items import Items
 from ..data.sources import opened, word_columns
 from ..data.statistics import Statistics, absent_zeros
 from ..families.rows import MEAN_ONLY
-from ..fits.deferred import Later
-from ..fits.fit import FIT, PARETO_K, Fit, Status, other_total
+from ..fits.fit import FIT, PARETO_K, Fit, Later, Status, other_total
 from ..posterior.averages import cdf_without
 from ..posterior.item_columns import select
 from ..posterior.predictive import Posterior, posterior_of, posterior_under
 from . import pit
-from .advice import Gains, advise
+from .advice import MOST, Gains, Outliers, advise, outliers
 from .comparison import LeftOut, leave_one_out
 from .findings import (
     ALL,
@@ -43,7 +41,6 @@ from .findings import (
     Remedy,
     Result,
     result_table,
-    two_sided,
 )
 from .observations import (
     ITEMS_OR_STATISTICS,
@@ -52,7 +49,6 @@ from .observations import (
     observe,
     totals_without_folds,
 )
-from .outliers import MOST, Outliers, outliers
 
 _TREE_DRAWS = 1000  # in the tree for ArviZ
 # draws that show whether an outcome says anything, and difference in nats of one that does not
@@ -66,11 +62,14 @@ _NARROW_BANDS = 0.5  # how much too narrow bands of curves may be
 _ESS_FRACTION = 0.1
 # most items replicated, a random subset: the tests are powerful by then
 _MOST_CHECKED = 50_000
-_REPLICATES_AT_ONCE = 2_000
-_REPLICATES = 100  # or a few more: as many of each draw
+_REPLICATED_AT_ONCE = 200_000
+_REPLICATES = 100  # at first, and where their tail leaves the p-value open, up to
+_MOST_REPLICATES = 10_000
+_MOST_REPLICATED = 1e7  # outcomes that are replicated: fewer replicates of many items
+_TAIL = 20  # replicates to which a tail beyond them is fitted
+# p-values that more replicates may move across a bound of a verdict
+_OPEN = (1e-7, 0.2)
 _MIDDLE = 20  # draws whose median is the middle of summaries
-# with fewer replicates than this beyond the observed value, their tail is fitted
-_FEWEST_BEYOND = 20
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -110,7 +109,7 @@ class CheckResult(Result):
     loo: LeftOut | None = None
     remedies: tuple[Remedy, ...] = ()
     outliers: Outliers | None = None
-    rows: ClassVar[int] = 5
+    rows = 5
 
     @property
     def elpd(self) -> Any:
@@ -155,7 +154,7 @@ class CheckResult(Result):
         return super()._repr_html_() + str(made_above("pit_image", self))
 
 
-@one_blas_thread
+@long_work
 def check(
     fit: Fit,
     items: Items | Statistics,
@@ -219,9 +218,7 @@ def check(
     by = names_of(by, "by")
     seed = SEED(seed, "seed")
     subset = Whole(1)(subset, "subset")
-    return Checks(
-        fit, items, by=tuple(by), seed=seed, subset=subset, progress=progress
-    ).result()
+    return Checks(fit, items, by=tuple(by), seed=seed, subset=subset).result()
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +234,6 @@ class Checks:
     by: tuple[str, ...] = ()
     seed: int = 0
     subset: int = 5000
-    progress: bool | None = None
     all_items: Items | None = None
     made_fit: bool = False
     loo: LeftOut | None = None
@@ -267,31 +263,30 @@ class Checks:
         seeds = np.random.SeedSequence(self.seed).spawn(3)
         rngs = [np.random.default_rng(seed) for seed in seeds]
         names = [*self.by, *self._label_columns()]
-        observed = observe(posterior.curves, self.data, names, self.progress)
+        observed = observe(posterior.curves, self.data, names)
         sliced = {*self.by, *observed.roles.groups.values()}
         labels = {k: values for k, values in observed.labels.items() if k in sliced}
         items = replace(observed, labels=labels)
         n = int(items.n.sum())
         made_fit = self.made_fit or not other_total(fit, items.columns, items.n)
-        ends = pit.cdf_ends(posterior, items.columns, self.progress)
+        ends = pit.cdf_ends(posterior, items.columns)
         groups, rows = self._of_pit(items, ends, rngs[0])
         rows += self._of_outcomes(items.columns)
         gains = Gains(posterior, observed, rngs[2])
         sample = items
         where = ALL
+        far = None
         if not isinstance(self.data, Statistics):
+            far = outliers(gains, observed, ends)
             item, sample = items.sample(self.subset, rngs[1])
             where = ALL if len(item) == n else f"{len(item):,} random items"
             groups |= self._arviz_groups(sample.columns, item, ends[:, item], rngs[1])
             if self.exact_draws and made_fit:
                 values = groups["loo_pit"][posterior.outcome.observed].to_numpy()
                 rows.append(pit.loo_pit_finding(values, where))
-        far = None
-        if not isinstance(self.data, Statistics):
-            far = outliers(gains, observed, ends)
         loo = self.loo
         if not fit.one_draw:
-            loo = loo or leave_one_out(posterior, sample, self.progress)
+            loo = loo or leave_one_out(posterior, sample)
             rows += [*self._of_left_out(loo, where), *self._of_clusters()]
         table = result_table([*rows, *_of_status(fit.status)])
         table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = n
@@ -306,12 +301,10 @@ class Checks:
         counts = table["verdict"].value_counts()
         numbers = ", ".join(f"{counts.get(v, 0)} {v}" for v in VERDICTS)
         title = f"check: {n:,} items, {numbers}"
-        sentences = tuple(map(str, remedies))
-        tree = xr.DataTree.from_dict(groups)
         return CheckResult(
             table=table,
-            data=tree,
-            advice=sentences,
+            data=xr.DataTree.from_dict(groups),
+            advice=tuple(map(str, remedies)),
             title=title,
             loo=loo,
             remedies=remedies,
@@ -380,23 +373,49 @@ class Checks:
 
     def _summaries(self, columns: Columns) -> list[Finding]:
         """Observed summaries of items over the medians of their replicates."""
-        posterior = self.posterior
-        outcome = posterior.outcome
-        middle = posterior.curves.even_draws(_MIDDLE)
-        draws = posterior.curves.even_draws(_REPLICATES)
-        draws = np.tile(draws, -(-_REPLICATES // len(draws)))
+        summaries = self.posterior.outcome.summaries
         rng = np.random.default_rng(self.seed)
         n = len(columns["score"])
         if n > _MOST_CHECKED:
-            columns = select(
-                columns, np.sort(rng.choice(n, _MOST_CHECKED, replace=False))
-            )
+            some = np.sort(rng.choice(n, _MOST_CHECKED, replace=False))
+            columns = select(columns, some)
             n = _MOST_CHECKED
-        summaries = outcome.summaries
-        sums = np.zeros(
-            (len(summaries), len(draws) + 1)
-        )  # the last is the observed one
-        for rows in parts("predictive checks", n, _REPLICATES_AT_ONCE, self.progress):
+        draws = self.posterior.curves.even_draws(_REPLICATES)
+        draws = np.tile(draws, -(-_REPLICATES // len(draws)))
+        observed, replicated = self._replicated(columns, draws, rng)
+        most = min(_MOST_REPLICATES, int(_MOST_REPLICATED / n))
+        further = self.posterior.curves.even_draws(most)
+        while (number := replicated.shape[1]) < most:
+            p = tail_probabilities(replicated, observed)
+            fitted = p * number < 2 * _TAIL
+            if not (fitted & (_OPEN[0] < p) & (p < _OPEN[1])).any():
+                break
+            several = min(9 * _REPLICATES, most - number)
+            draws = rng.choice(further, several)
+            _, more = self._replicated(columns, draws, rng)
+            replicated = np.hstack([replicated, more])
+        # widened curves have far draws; of rare zeros the median is 0
+        middles = np.median(replicated, axis=1)
+        expected = np.where(middles > 0, middles, replicated.mean(axis=1))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(observed == expected, 1.0, observed / expected)
+        p = tail_probabilities(replicated, observed)
+        rows = zip(summaries, ratio.tolist(), p.tolist(), strict=True)
+        return [
+            Finding(name, ALL, value=value, p=chance) for name, value, chance in rows
+        ]
+
+    def _replicated(
+        self, columns: Columns, draws: Ints, rng: Generator
+    ) -> tuple[Floats, Floats]:
+        """Summaries of the observed outcomes, (m,), and of a replicate of each draw, (m, draws)."""
+        posterior = self.posterior
+        outcome = posterior.outcome
+        middle = posterior.curves.even_draws(_MIDDLE)
+        sums = np.zeros((len(outcome.summaries), 1 + len(draws)))
+        n = len(columns["score"])
+        at_once = max(1, _REPLICATED_AT_ONCE // len(draws))
+        for rows in parts("predictive checks", n, at_once):
             part = select(columns, rows)
             # summaries are about the median curves: about its own draw, the outcomes of new items
             # would scatter more than replicates of that draw, as the draw is not their truth; items
@@ -412,19 +431,11 @@ class Checks:
                 variance + ((high - low) / 2) ** 2,
             )
             replicates = posterior.simulate(part, rng, draws)
-            outcomes = np.vstack([replicates, part[outcome.observed]])
-            sums += [summary(outcomes, *centres) for summary in summaries.values()]
-        findings = []
-        for name, (*replicated, observed) in zip(summaries, sums, strict=True):
-            # widened curves have far draws; of rare zeros the median is 0
-            expected = float(np.median(replicated) or np.mean(replicated))
-            if expected > 0:
-                ratio = observed / expected
-            else:
-                ratio = 1.0 if observed == 0 else np.inf
-            chance = tail_probability(replicated - observed)
-            findings.append(Finding(name, ALL, value=ratio, p=chance))
-        return findings
+            outcomes = np.vstack([part[outcome.observed], replicates])
+            sums += [
+                summary(outcomes, *centres) for summary in outcome.summaries.values()
+            ]
+        return sums[:, 0], sums[:, 1:]
 
     def _noise(self, columns: Columns, tight: bool = False) -> Finding:
         """Factor by which intervals of typical items would widen under the doubted noise."""
@@ -457,7 +468,7 @@ class Checks:
         from ..inference.clusters import cluster_factor
 
         if not (self.fit.widened or isinstance(data, Statistics)):
-            data = totals_without_folds(data, progress=False)
+            data = totals_without_folds(data)
         factor = cluster_factor(self.fit, data)
         verdict = (
             OK if self.fit.widened else _verdict(abs(np.log(factor)), _NARROW_BANDS)
@@ -489,7 +500,7 @@ class Checks:
         share = rng.random(len(item))
         cdfs = {"pit_values": ends}
         if self.exact_draws:
-            with phase("draws for ArviZ", enabled=self.progress):
+            with phase("draws for ArviZ"):
                 cdfs["loo_pit"] = np.stack(cdf_without(posterior, columns))
         by_item = {"observed_data": columns[name].astype(outcome.dtype)}
         for group, (below, upto) in cdfs.items():
@@ -511,15 +522,20 @@ class Checks:
         return groups
 
 
-def tail_probability(excess: Floats) -> float:
-    """Two-sided p-value of 0 among replicated minus observed summaries, ties counted half."""
-    tail = float(two_sided(excess)) / 2.0
-    spread = float(np.std(excess))
-    if tail * len(excess) < _FEWEST_BEYOND and spread > 0:
-        z = -float(np.mean(excess)) / spread
-        skew = skewness(excess)
-        tail = min(float(pearson3_cdf(z, skew)), float(pearson3_cdf(-z, -skew)))
-    return min(1.0, 2.0 * tail)
+def tail_probabilities(replicated: Floats, observed: Floats) -> Floats:
+    """Two-sided p-values of summaries (m,) among replicates (m, R), ties counted half.
+
+    Beyond the replicates a tail is exponential, the upper one in log(1 + x): in these scales the
+    tails of positive sums, lognormal ones too, are lighter than this.
+    """
+    values = np.hstack([replicated, observed[:, None]])
+    unit = replicated.mean(axis=1, keepdims=True)
+    upwards = np.log1p(values / np.where(unit > 0, unit, 1.0))
+    tails = [
+        [exceedance(x[:-1], x[-1], _TAIL) for x in scaled]
+        for scaled in (-values, upwards)
+    ]
+    return np.minimum(1.0, 2.0 * np.min(tails, axis=0))
 
 
 def _verdict(error: float, wrong: float) -> str:

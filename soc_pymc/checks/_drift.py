@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from scipy import optimize, special
 
 from .._lib.arguments import SEED, OrNone
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Pair
 from .._lib.errors import FitError, StatisticsError
-from .._lib.progress import parts
-from .._lib.threads import one_blas_thread
+from .._lib.work import long_work, parts
 from ..data.items import day as day_rule
 from ..data.statistics import STATISTICS, Statistics
 from ..fits.curves import Curves
@@ -104,7 +103,7 @@ class Drift(Result):
         return with_draws(self.fit, moved.posterior)
 
 
-@one_blas_thread
+@long_work
 def drift(
     stats: Statistics,
     fit: Fit | None = None,
@@ -166,7 +165,7 @@ def drift(
             "soc.drift needs known noise sds: summarize the items without noise_df="
         )
     if fit is None:
-        fit = fit_prior(stats, progress=progress)
+        fit = fit_prior(stats)
     curves = fit.curves
     check_statistics(curves, stats)
     if fit.one_draw:
@@ -177,7 +176,7 @@ def drift(
     days = [(day, stats.window("1d", day)) for day in stats.days]
     sites = [
         _site(curves, curve_rows(curves, days[chunk.start][1]), scale)
-        for chunk in parts("days", len(days), 1, progress, "days")
+        for chunk in parts("days", len(days), 1, "days")
     ]
     precision, pull = (np.array(values) for values in zip(*sites, strict=True))
     states = walk(precision, pull, stats.days.astype(np.int64))
@@ -190,7 +189,7 @@ def drift(
     if fit.mean_only:  # outcomes say nothing of the spread
         for name in ("p_value", "smoothed", "filtered"):
             states[name].loc[{"part": "spread"}] = np.nan
-    table = _drift_table(curves.thin(_PIT_DRAWS), states, days, seed, progress)
+    table = _drift_table(curves.thin(_PIT_DRAWS), states, days, seed)
     failed = table[table["verdict"] == FAIL].groupby("where")["what"].agg(", ".join)
     alarms = ", ".join(f"{day} ({what})" for day, what in failed.items())
     steps = ", ".join(
@@ -209,7 +208,6 @@ def _drift_table(
     states: xr.Dataset,
     days: Sequence[Any],
     seed: int,
-    progress: bool | None,
 ) -> pd.DataFrame:
     rows: list[Finding] = []
     mean = states["smoothed"].to_numpy()
@@ -217,13 +215,15 @@ def _drift_table(
     half = SIDES * np.sqrt(
         np.diagonal(states["smoothed_covariance"].to_numpy(), 0, 1, 2)
     )
-    for chunk in parts("PIT of days", len(days), 1, progress, "days"):
+    for chunk in parts("PIT of days", len(days), 1, "days"):
         t, (day, day_stats) = chunk.start, days[chunk.start]
         for part, value, width, p in zip(
             PARTS, mean[t], half[t], p_value[t], strict=True
         ):
-            ends = value - width, value + width
-            rows.append(Finding(part, str(day), day_stats.n_items, value, *ends, p))
+            place = part, str(day), day_stats.n_items
+            rows.append(
+                Finding(*place, value=value, low=value - width, high=value + width, p=p)
+            )
         if day_stats.has_joint and not curves.mean_only:
             moved = _moved_curves(curves, states.isel(day=t))
             rng = np.random.default_rng([seed, t])
@@ -265,7 +265,7 @@ def _scale_of_walk(curves: Curves, rows: CurveRows) -> _Scale:
     )
 
 
-def _site(curves: Curves, rows: CurveRows, scale: _Scale) -> tuple[Floats, Floats]:
+def _site(curves: Curves, rows: CurveRows, scale: _Scale) -> Pair:
     """A day's log likelihood in its departure as precision (3, 3) and pull (3,) about its mode."""
     design = scale.design(curves.position("mean", rows.score))
 
@@ -342,12 +342,10 @@ def walk(precision: Floats, pull: Floats, day: NDArray[Any]) -> xr.Dataset:
 
 def _prior() -> Floats:
     cuts = np.concatenate([[0.0], SDS[1:2] / 2, np.sqrt(SDS[1:-1] * SDS[2:]), [np.inf]])
-    return np.asarray(np.diff(special.erf(cuts / (_TYPICAL * np.sqrt(2.0)))))
+    return np.diff(special.erf(cuts / (_TYPICAL * np.sqrt(2.0))))
 
 
-def _averaged(
-    weight: Floats, mean: Floats, covariance: Floats
-) -> tuple[Floats, Floats]:
+def _averaged(weight: Floats, mean: Floats, covariance: Floats) -> Pair:
     average = np.einsum("gt,gti->ti", weight, mean)
     centred = mean - average
     within = np.einsum("gt,gtij->tij", weight, covariance)
@@ -379,9 +377,7 @@ def _forward(precision: Floats, pull: Floats, gap: Floats, sds: Floats) -> list[
     return [np.stack(values, axis=1) for values in zip(*days, strict=True)]
 
 
-def _backward(
-    mean: Floats, covariance: Floats, gap: Floats, sds: Floats
-) -> tuple[Floats, Floats]:
+def _backward(mean: Floats, covariance: Floats, gap: Floats, sds: Floats) -> Pair:
     """States given all days, by the smoother of Rauch, Tung and Striebel."""
     variance = sds[:, :, None] ** 2 * np.eye(sds.shape[1])
     for t in range(mean.shape[1] - 2, -1, -1):

@@ -5,7 +5,7 @@ richer shape what a mixture of shifted curves adds: about what `soc.compare` fin
 """
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,8 +15,9 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 from scipy import special
 
-from .._lib.arrays import Floats, Ints, equal_parts
+from .._lib.arrays import Columns, Floats, Ints, Pair, equal_parts
 from .._lib.reprs import code_of, counted
+from ..data.items import NO_SCORE
 from ..families import family_of
 from ..families.noise import NoiseLaw, df_of_spread
 from ..families.priors import Prior, Spline
@@ -25,7 +26,7 @@ from ..fits.fit import Fit
 from ..posterior.item_columns import places
 from ..posterior.predictive import Posterior, posterior_under, widened
 from .comparison import mixture_weights
-from .findings import FAIL, OK, WARN, WARNS, Remedy
+from .findings import FAIL, FAILS, OK, WARN, WARNS, Remedy
 from .observations import Observations
 from .pit import NUMBER, is_cut, level_codes
 
@@ -93,6 +94,8 @@ _SENTENCES = {
     "sway": "A few outcomes sway the fit (Pareto k {k:.2f}): see result.worst(), and compare fits "
     "with soc.evaluate.held_out, which does not reweight draws to leave items out.",
 }
+MOST = 100  # items kept
+_DRAWS = 100  # of the curves, for moments of outcomes
 
 
 def advise(
@@ -275,8 +278,7 @@ def mixture_of(prior: Prior) -> Prior:
     """The mixture with the curves and terms of a prior."""
     mixture = family_of(prior).mixture
     names = {f.name for f in fields(mixture)} & {f.name for f in fields(prior)}
-    mixed: Prior = mixture(**{name: getattr(prior, name) for name in names})
-    return mixed
+    return mixture(**{name: getattr(prior, name) for name in names})
 
 
 def _more(spline: Spline) -> Spline:
@@ -321,9 +323,9 @@ class Gains:
         """E(theta | t, y) (1, n) under a shift of the second curve."""
         family = self.posterior.family
         prior = family.to_parameters(*self._curves([0.0], spread))
-        return np.asarray(family.mean(*family.update(*prior, *self._outcomes)))
+        return family.mean(*family.update(*prior, *self._outcomes))
 
-    def _curves(self, places: ArrayLike, spread: float) -> tuple[Floats, Floats]:
+    def _curves(self, places: ArrayLike, spread: float) -> Pair:
         location = self._location + np.asarray(places)[:, None] * self._sd
         return location, np.broadcast_to(self._dispersion + spread, location.shape)
 
@@ -333,9 +335,7 @@ class Gains:
         if not self.posterior.prior.gridded:
             return self._densities([0.0])[0]
         draws = self.posterior.curves.even_draws(_GRID_DRAWS)
-        return np.asarray(
-            self.posterior.log_density(self.items.columns, draws).mean(axis=0)
-        )
+        return self.posterior.log_density(self.items.columns, draws).mean(axis=0)
 
     @cached_property
     def _shifted(self) -> list[Floats]:
@@ -403,7 +403,7 @@ class Gains:
         log_density = np.vstack([some._densities([0.0], spread) for spread in spreads])
         share = special.softmax(log_weight + log_density, axis=0)
         means = np.vstack([some._means(spread) for spread in spreads])
-        return np.asarray((share * means).sum(axis=0))
+        return (share * means).sum(axis=0)
 
     def zero(self) -> float:
         """Gain from a share of theta that is 0, beyond one shift of both curves for all items."""
@@ -475,3 +475,79 @@ class Gains:
         if excess <= chance + 1:
             return 0.0
         return self._scale * excess
+
+
+# --- the farthest items --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Outliers:
+    """The outlying items of a check, the farthest first."""
+
+    gains: Gains  # of all items
+    items: Observations
+    place: Ints  # among all items, from 0
+    p: Floats  # two-sided tail probabilities
+    number: int  # of all items
+
+    @property
+    def beyond_chance(self) -> int:
+        """Number of items so far out that one of all would be by chance in 1% of tables."""
+        return int((self.number * self.p < FAILS).sum())
+
+    def table(self) -> pd.DataFrame:
+        """Return a row for each of these items."""
+        posterior = self.gains.posterior
+        outcome = posterior.outcome
+        columns = self.items.columns
+        roles = self.items.roles
+        given = {
+            name: columns[role]
+            for role, name in roles.outcomes.items()
+            if name != NO_SCORE
+        }
+        levels = {name: self.items.labels[name].array for name in roles.groups.values()}
+        expected, sds = residuals(posterior, columns)
+        numbers = {
+            "estimate": outcome.estimate(
+                columns[outcome.observed], columns[outcome.size]
+            ),
+            "expected": expected,
+            "sds": sds,
+            "p": self.p,
+            "by_chance": self.number * self.p,
+            "theta_mean": posterior.moments(columns)[0].mean(axis=0),
+            "robust_mean": self.gains.robust_means(self.items),
+        }
+        index = pd.Index(columns.get("row", self.place), name="item")
+        return pd.DataFrame(given | levels | numbers, index)
+
+
+def outliers(gains: Gains, items: Observations, ends: Floats) -> Outliers:
+    """Return the farthest of all items, given P(Y < y) and P(Y <= y) of these, (2, n)."""
+    below, upto = ends
+    p = np.minimum(2.0 * np.minimum(upto, 1.0 - below), 1.0)
+    last = min(MOST, len(p)) - 1
+    # more than these where tails are too small for floating-point numbers
+    place = np.flatnonzero(p <= np.partition(p, last)[last])
+    _, sds = residuals(gains.posterior, items.at(place).columns)
+    order = np.lexsort([-np.abs(sds), p[place]])[:MOST]
+    place = place[order]
+    return Outliers(gains, items.at(place), place, p[place], len(p))
+
+
+def residuals(posterior: Posterior, columns: Columns) -> Pair:
+    """Return expected rates or values (n,), and how far outcomes are from these, in their sds."""
+    outcome = posterior.outcome
+    size = columns[outcome.size]
+    draws = posterior.curves.even_draws(_DRAWS)
+    curves = posterior.curve_variables(columns, draws)
+    means = curves["mean"]
+    mean = means.mean(axis=0)
+    variance = curves["variance"].mean(axis=0) + means.var(axis=0)
+    noise = outcome.noise(mean, variance)
+    with np.errstate(divide="ignore"):  # of items without information
+        noise = noise / size if outcome.sizes_add else noise * size**2
+    expected, square = outcome.of_listed(size, mean, variance, variance + noise)
+    gap = outcome.estimate(columns[outcome.observed], size) - expected
+    return expected, np.nan_to_num(gap / np.sqrt(square))

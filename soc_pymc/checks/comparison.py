@@ -20,9 +20,8 @@ from .._lib.errors import (
     warn_user,
 )
 from .._lib.laws import smoothed
-from .._lib.progress import phase
 from .._lib.reprs import counted
-from .._lib.threads import one_blas_thread
+from .._lib.work import long_work, phase
 from ..data.items import Items
 from ..data.statistics import STATISTICS, Statistics
 from ..families.priors import Prior
@@ -113,7 +112,6 @@ class LeftOut:
 def leave_one_out(
     posterior: Posterior,
     items: Observations,
-    progress: bool | None = None,
     title: str = "leave-one-out",
     refits: Callable[[], Refits | None] = lambda: None,
 ) -> LeftOut:
@@ -124,7 +122,7 @@ def leave_one_out(
     n = items.n
     k = np.full(len(items.n), np.nan)
     moments = partial(density_moments, posterior)
-    full, by_row, sway = in_chunks(moments, _CHUNK, items.columns, title, progress)
+    full, by_row, sway = in_chunks(moments, _CHUNK, items.columns, title)
     number = np.clip((sway > _SWAY).sum(), _LEAST_SMOOTHED, _SMOOTHED)
     worst = np.argsort(-sway)[:number]
     most = max(_FEWEST_DRAWS, _MOST_NUMBERS // number)
@@ -138,7 +136,7 @@ def leave_one_out(
     possible = refits() if len(doubtful) else None
     if possible is None:
         return loo
-    with phase(f"{title}: refits", total=len(doubtful), enabled=progress) as running:
+    with phase(f"{title}: refits", total=len(doubtful)) as running:
         for j, row in zip(doubtful, worst[doubtful], strict=True):
             refit = possible.without(int(row), loo.good_k)
             if refit.pareto_k < k[row]:
@@ -168,7 +166,7 @@ def bridged(with_item: Floats, without: Floats, weight: Floats) -> float:
     return ratio
 
 
-@one_blas_thread
+@long_work
 def compare(
     fits: Mapping[str, Fit],
     data: Items | Statistics,
@@ -236,7 +234,7 @@ def compare(
         raise FitError(f"compare takes two fits or more by name, not {len(fits)}")
     _check_columns(fits)
     warn_of_clusters(fits, data, "se and dse")
-    options = data, subset, seed, progress
+    options = data, subset, seed
     results = {name: left_out(name, fit, *options) for name, fit in fits.items()}
     table = elpd_table({name: loo for name, (loo, _) in results.items() if loo})
     table = table.reindex(
@@ -262,7 +260,6 @@ def left_out(
     data: Items | Statistics,
     subset: int,
     seed: int,
-    progress: bool | None,
     refit: bool = True,
 ) -> tuple[LeftOut | None, str]:
     """Leave-one-out of a fit whose status is not against it, and what speaks against the draws.
@@ -273,7 +270,7 @@ def left_out(
         ("items", "item") if isinstance(data, Items) else ("statistics", "cell")
     )
     data = with_noise_of(fit.curves, data)
-    rows = observe(fit.curves, data, progress=progress)
+    rows = observe(fit.curves, data)
     if total := other_total(fit, rows.columns, rows.n):
         raise FitError(
             f"the {what} and {name!r} are of different items ({total}): leaving items out compares "
@@ -287,7 +284,7 @@ def left_out(
     options: dict[str, Any] = {}
     if refit and isinstance(data, Statistics):
         options["refits"] = partial(refits_of, fit, data)
-    loo = leave_one_out(posterior_of(fit), rows, progress, title, **options)
+    loo = leave_one_out(posterior_of(fit), rows, title, **options)
     if not np.isfinite(loo.elpd_i).all():
         return None, "draws differ too much in what they say of single items"
     large = f"{counted(loo.doubtful, unit)} with Pareto k > {loo.good_k:.2f}"
@@ -379,7 +376,7 @@ def _second_order(ratio: Floats, share: Floats, slope: Floats) -> Floats:
     return np.asarray(best / total if total > 0 else np.full_like(best, np.nan))
 
 
-@one_blas_thread
+@long_work
 def cross_validate(
     stats: Statistics,
     prior: Prior | None = None,
@@ -436,9 +433,7 @@ def cross_validate(
     table = {}
     for fold in range(stats.folds):
         if n := (fold_statistics := stats.of_fold(fold)).n_items:
-            others = fit_prior(
-                stats.without_fold(fold), prior, method, progress=progress
-            )
+            others = fit_prior(stats.without_fold(fold), prior, method)
             rows = curve_rows(others.curves, fold_statistics)
             elpd = float(
                 rows.sums.values(rows.location[None], rows.dispersion[None]).sum()

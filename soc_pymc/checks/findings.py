@@ -3,7 +3,7 @@
 All are rows of one kind of table, which says what was found, where, and with which verdict.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any, ClassVar, NamedTuple
@@ -100,7 +100,7 @@ def estimates(
 def two_sided(draws: Floats) -> Floats:
     """Return twice the share of draws on the rarer side of 0, (draws, ...)."""
     share_above = np.mean(draws > 0, axis=0) + 0.5 * np.mean(draws == 0, axis=0)
-    return np.asarray(2.0 * np.minimum(share_above, 1.0 - share_above))
+    return 2.0 * np.minimum(share_above, 1.0 - share_above)
 
 
 def result_table(*parts: Iterable[Finding] | pd.DataFrame) -> pd.DataFrame:
@@ -216,7 +216,7 @@ def p_value(value: float) -> str:
 
 def cells(table: pd.DataFrame) -> list[tuple[str, ...]]:
     """Return the table's cells as text; what is missing is empty."""
-    formats: dict[str, Callable[..., str]] = {"n": "{:,}".format, "p": p_value}
+    formats = {"n": "{:,}".format, "p": p_value}
     columns = []
     for name in COLUMNS:
         text = formats.get(name, number)

@@ -17,14 +17,18 @@ from .._lib.arguments import A
 from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import ItemsError
 from .._model.rows import CLASS
-from ..data.items import ANY_ITEMS, Items, NormalItems
-from ..data.roles import Roles
+from ..data.items import ANY_ITEMS, Items, NormalItems, Roles
 from ..data.statistics import Statistics, refuse_weights
 from ..data.summaries import Options, totals_of
 from ..families.rows import RowSums
 from ..fits.curves import Curves
-from ..posterior.item_columns import check_statistics, read_items, select
-from ..posterior.scores import bin_scores_of, warn_of_extrapolated_bins
+from ..posterior.item_columns import (
+    bin_scores_of,
+    check_statistics,
+    read_items,
+    select,
+    warn_of_extrapolated_bins,
+)
 
 ITEMS_OR_STATISTICS = A(
     Items | Statistics, f"{ANY_ITEMS}, or their statistics", ItemsError
@@ -58,13 +62,12 @@ def observe(
     curves: Curves,
     data: Items | Statistics,
     by: Sequence[str] = (),
-    progress: bool | None = None,
 ) -> Observations:
     """Read items, or joint cells of statistics, with the columns `by` and those of groups."""
     if isinstance(data, Statistics):
         return _of_cells(curves, data)
     names = list(dict.fromkeys([*by, *data.roles.groups.values()]))
-    columns, labels = read_items(curves, data, names, progress)
+    columns, labels = read_items(curves, data, names)
     n = np.ones(len(columns["score"]), dtype=np.int64)
     return Observations(columns, n, labels, data.roles)
 

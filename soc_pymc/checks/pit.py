@@ -12,7 +12,7 @@ one shift. Items that made the fit stray less: for them the test is conservative
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,8 +20,8 @@ import xarray as xr
 from numpy.random import Generator
 from scipy import sparse
 
-from .._lib.arrays import Bools, Columns, Floats, Ints, equal_parts
-from .._lib.laws import uniform_distance, uniform_p_value
+from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, equal_parts
+from .._lib.laws import exceedance, uniform_distance, uniform_p_value
 from .._lib.reprs import digits, number
 from ..families.outcome import Outcome
 from ..fits.curves import Curves
@@ -62,8 +62,7 @@ _COARSE = 4  # replicates are taken at every fourth point of the grid
 # share of the shifts' variance in directions that are left out
 _FAINT_DIRECTION = 1e-3
 _LEAST_P = 1e-300  # smallest p-value before its logarithm is taken
-# share of replicates to which the tail beyond them is fitted
-_TAIL_SHARE = 0.05
+_TAIL = _PATHS // 20  # replicates to which the tail beyond them is fitted
 
 _WITHOUT_LEVEL = "missing"  # the level of items without one, in words
 
@@ -193,20 +192,18 @@ def _fifths(values: pd.Series, n: Ints) -> tuple[Ints, list[str]]:
     return code, ranges
 
 
-def cdf_ends(
-    posterior: Posterior, columns: Columns, progress: bool | None = False
-) -> Floats:
+def cdf_ends(posterior: Posterior, columns: Columns) -> Floats:
     """Return P(Y < y) and P(Y <= y) of rows, (2, n), over the draws; y is in a range for cells."""
     observed = posterior.outcome.observed
 
-    def ends(part: Columns) -> tuple[Floats, Floats]:
+    def ends(part: Columns) -> Pair:
         if "low" not in part:
             return cdf_interval(posterior, part)
         rows = ({**part, observed: part[end]} for end in ("low", "high"))
         (below, _), (_, upto) = (cdf_interval(posterior, row) for row in rows)
         return below, np.maximum(upto, below)
 
-    return in_chunks(ends, _ITEMS_AT_ONCE, columns, "predictive distribution", progress)
+    return in_chunks(ends, _ITEMS_AT_ONCE, columns, "predictive distribution")
 
 
 def _members(masks: Masks) -> sparse.csr_array:
@@ -238,7 +235,7 @@ def slice_pits(ends: Floats, n: Ints, masks: Masks, rng: Generator) -> xr.Datase
     distance = np.minimum(
         1.0, np.abs(randomised).max(axis=1) + BETWEEN / np.sqrt(items)
     )
-    variables: dict[str, Any] = {
+    variables = {
         "randomised": (("slice", "u"), randomised),
         "averaged": (("slice", "u"), sums / items[:, None] - GRID),
         "n_items": ("slice", items.astype(np.int64)),
@@ -342,7 +339,7 @@ def curve_shifts(
             weights.append(further)
     columns = select(items.columns, np.concatenate(rows))
     weight = np.hstack(weights)
-    drawn_by: Ints = np.asarray(rng.integers(len(draws), size=weight.shape[1]))
+    drawn_by = np.asarray(rng.integers(len(draws), size=weight.shape[1]))
     columns[posterior.outcome.observed] = posterior.simulate(
         columns, rng, draws, drawn_by
     )
@@ -388,16 +385,7 @@ def distance_p_value(distance: float, n: int, replicated: Floats) -> float:
     """Probability of at least this distance of n items' ECDF, given replicates of their bridge."""
     # the ECDF of few values strays less than its limit (Stephens 1970)
     limit = distance * (1.0 + 0.12 / np.sqrt(n) + 0.11 / n)
-    return _exceedance(replicated**2, limit**2)
-
-
-def _exceedance(values: Floats, bound: float) -> float:
-    """Share of `values` of at least a bound; in the far tail, from a fitted tail."""
-    cut = np.quantile(values, 1.0 - _TAIL_SHARE)
-    if bound <= cut:
-        return float(np.mean(values >= bound))
-    rate = np.mean(values[values > cut]) - cut
-    return float(_TAIL_SHARE * np.exp(-(bound - cut) / rate))
+    return exceedance(replicated**2, limit**2, _TAIL)
 
 
 def pit_findings(pits: xr.Dataset, what: str = "PIT") -> list[Finding]:
@@ -424,7 +412,8 @@ def _together(
     for (quantity, _, relation), places in quantities.items():
         if (n := len(places)) > 1:
             observed = -np.log(np.maximum(p[places], _LEAST_P)).sum()
-            chance = _exceedance(-np.log(p_replicated[:, places]).sum(axis=1), observed)
+            sums = -np.log(p_replicated[:, places]).sum(axis=1)
+            chance = exceedance(sums, observed, _TAIL)
             where = (
                 f"{quantity} = any of {n}"
                 if relation

@@ -67,7 +67,7 @@ class Tried:
         elpd = np.nan
         trust = ""
         for refit in (False, True):
-            loo, trust = left_out(code, fit, stats, 0, 0, progress=False, refit=refit)
+            loo, trust = left_out(code, fit, stats, 0, 0, refit=refit)
             if loo is None:
                 break
             elpd = loo.elpd

@@ -60,9 +60,7 @@ class ScoreGrid(NamedTuple):
 
     def cell(self, score: ArrayLike) -> Ints:
         """Cell of each score."""
-        return np.asarray(
-            score_cell(np.asarray(score, dtype=float), self.floor, self.steps)
-        )
+        return score_cell(np.asarray(score, dtype=float), self.floor, self.steps)
 
     def boundary(self, cell: ArrayLike) -> Floats:
         """Lower end of a cell."""

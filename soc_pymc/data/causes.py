@@ -8,8 +8,7 @@ import numpy as np
 
 from .._lib.arrays import Floats, Ints, equal_parts
 from ..families.outcome import Outcome
-from .items import Items
-from .roles import Roles, columns_of
+from .items import Items, Roles, columns_of
 from .sources import batches, kind_of, number_columns, opened
 
 _MOST_ROWS = 20_000  # that are looked at
@@ -65,7 +64,7 @@ class Evidence:
             name: np.asarray(rows[name], dtype=float)[known] + (name == df)
             for name in others
         }
-        return cls(outcome, roles, score[known], y[known], size[known], numbers)
+        return cls(outcome, roles, score[known], y[known], size[known], numbers=numbers)
 
     @property
     def has_score(self) -> bool:

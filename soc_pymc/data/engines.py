@@ -13,8 +13,8 @@ import numpy as np
 
 from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import ItemsError
-from .._lib.progress import phase
 from .._lib.reprs import digits
+from .._lib.work import phase
 from ..families.outcome import Outcome
 from ..families.scales import LARGEST_COUNT, Bounds
 from .binning import (
@@ -39,12 +39,13 @@ from .formulas import (
     size_cell,
     summand,
 )
-from .items import DAY, Items
-from .roles import (
+from .items import (
     CROSS,
+    DAY,
     MARK,
     NO_SCORE,
     ONE_SCORE,
+    Items,
     Roles,
     bounds_of,
     is_group,
@@ -110,11 +111,11 @@ def read(items: Items) -> Any:
         return table.select(**read_columns(table, items.roles))
 
 
-def scan(items: Items, progress: bool = True) -> tuple[int, Any]:
+def scan(items: Items) -> tuple[int, Any]:
     """Validate items in one pass; returns their number, and their table with labels joined."""
     outcome = items.outcome
     table = read(items)
-    with phase("checking items", enabled=progress), readable(items.source):
+    with phase("checking items"), readable(items.source):
         problems = list(_problems_of(table, items.roles, outcome))
         totals = {
             f"{k}": p.condition.sum().fill_null(0) for k, p in enumerate(problems)
@@ -249,7 +250,7 @@ def check_total(items: Items, total: float) -> None:
         )
 
 
-def check_ids(items: Items, progress: bool = True) -> None:
+def check_ids(items: Items) -> None:
     """Refuse ids that several rows have, on one day if the items have dates."""
     if items.id is None:
         return
@@ -259,7 +260,7 @@ def check_ids(items: Items, progress: bool = True) -> None:
     keys = [role for role in ("id", "date") if role in items.roles]
     table = table.select(**{role: table[items.roles[role]] for role in keys})
     table = table.filter(table["id"].notnull())
-    with phase("checking ids", enabled=progress), readable(items.source):
+    with phase("checking ids"), readable(items.source):
         n = table.count().to_pyarrow().as_py()
         hashed = table.get_backend().has_operation(ops.Hash)
         parts = math.ceil(n / _IDS_AT_ONCE) if hashed else 1
@@ -288,11 +289,10 @@ def no_rows(items: Items) -> str:
 class Grouped:
     """Grouped passes over items in their own engine, which sends only sums; the items are valid."""
 
-    def __init__(self, items: Items, folds: Folds, progress: bool) -> None:
+    def __init__(self, items: Items, folds: Folds) -> None:
         self.items = items
         self._folds = folds
-        self._progress = progress
-        self._n, self.table = scan(items, progress)
+        self._n, self.table = scan(items)
         self._codes: dict[str, int] = {}  # of the labels of groups
 
     def sizes(self) -> Columns:
@@ -304,7 +304,7 @@ class Grouped:
         if outcome.whole:
             sums["sum_y"] = _total(table, table[outcome.observed].cast("int64"))
         counted = table.group_by(cell=cell).aggregate(**sums)
-        with phase("choosing bins", enabled=self._progress):
+        with phase("choosing bins"):
             return self._added(counted, ("cell",), outcome.integers)
 
     def weights(
@@ -325,7 +325,7 @@ class Grouped:
         counted = table.group_by(**{key: cell}).aggregate(
             **dict(zip(names, sums, strict=True))
         )
-        with phase("choosing bins", enabled=self._progress):
+        with phase("choosing bins"):
             return self._added(counted, (key,), names)
 
     def tables(self, edges: Floats, most_joint: int, size_limit: float | None) -> Sums:
@@ -347,7 +347,7 @@ class Grouped:
             sums[name] = total.cast("int64") if name in outcome.integers else total
         keys = dict.fromkeys([*_PART_KEYS, *cells])
         grouped = keyed.group_by(*keys).aggregate(**sums)
-        with phase("summing cells", enabled=self._progress):
+        with phase("summing cells"):
             for rows in self._batches(grouped):
                 for name, pile in piles.items():
                     places = layouts[name].cells.items()

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from .._lib.arrays import Columns, Floats, Ints, compiled
 from .._lib.errors import ItemsError, StatisticsError
-from .._lib.progress import phase
-from .._lib.threads import ordered_map
+from .._lib.work import ordered_map, phase
 from ..families.outcome import Outcome, sum_of
 from .binning import (
     CELL_SUMS,
@@ -36,8 +35,7 @@ from .formulas import (
     summand,
     without_small,
 )
-from .items import Items, is_day
-from .roles import CROSS, FOLDS, MARK, NOISE_DF, WEIGHTS, columns_of
+from .items import CROSS, FOLDS, MARK, NOISE_DF, WEIGHTS, Items, columns_of, is_day
 from .sources import batches, count_of, kind_of, opened, readable
 
 _BLOCK = 1_000_000  # items of a block
@@ -59,10 +57,9 @@ _ENOUGH_SUMS = 800_000
 class Local:
     """Passes over items whose rows reach this process, validated block by block."""
 
-    def __init__(self, items: Items, folds: Folds, progress: bool) -> None:
+    def __init__(self, items: Items, folds: Folds) -> None:
         self.items = items
         self._folds = folds
-        self._progress = progress
         self._rows: int | None = None  # of the table, where they are known
         self._read = 0  # of them, by the last pass
         self._codes: dict[str, int] = {}  # of the labels of groups
@@ -77,16 +74,15 @@ class Local:
 
         def count(block: Columns) -> Columns:
             self._check(block)
-            cells = size_cell(block[outcome.size], outcome)
-            lowest = cells.min()
-            weight = block.get("weight", 1.0)
-            n = np.bincount(cells - lowest, np.broadcast_to(weight, len(cells)))
-            cell = np.flatnonzero(n)
-            sums = {"cell": cell + lowest, "n": n[cell].astype(np.int64)}
+            weight = block.get("weight")
+            cell, n = _counted(size_cell(block[outcome.size], outcome), weight)
+            sums = {"cell": cell, "n": n}
             if outcome.whole:
                 # all in the first cell, as only their total is needed
-                total = (block[outcome.observed] * weight).astype(np.int64).sum()
-                sums["sum_y"] = np.where(cell == cell[0], total, 0)
+                whole = block[outcome.observed]
+                whole = whole if weight is None else whole * weight
+                sums["sum_y"] = np.zeros_like(n)
+                sums["sum_y"][0] = whole.astype(np.int64).sum()
             return sums
 
         roles = (outcome.size, *(outcome.observed,) * outcome.whole)
@@ -234,7 +230,7 @@ class Local:
 
         blocks = batches(self.table, chosen.columns, size, self.items.source)
         self._read = 0
-        with phase(title, unit="items", enabled=self._progress) as running:
+        with phase(title, unit="items") as running:
             try:
                 for rows, result in ordered_map(run, blocks):
                     yield result
@@ -267,7 +263,7 @@ class Local:
 
     def _refuse(self) -> None:
         """Raise the full error about the items."""
-        scan(self.items, self._progress)
+        scan(self.items)
         raise ItemsError("the items changed while they were read: try again")
 
 
@@ -436,6 +432,12 @@ def part_sums(
 
 def _counted(keys: NDArray[Any], weight: Floats | None) -> tuple[NDArray[Any], Ints]:
     """Distinct keys, with the number of their items."""
+    if keys.dtype.kind == "i" and len(keys) > np.ptp(keys):  # no need to sort
+        lowest = keys.min()
+        place = keys - lowest
+        present = np.flatnonzero(np.bincount(place))
+        n = np.bincount(place, weight)[present]
+        return present + lowest, n.astype(np.int64)
     if weight is None:
         return np.unique(keys, return_counts=True)
     key, place = np.unique(keys, return_inverse=True)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._lib.arguments import path_of
 from .._lib.errors import ItemsError
-from .._lib.threads import threads
+from .._lib.work import threads
 
 if TYPE_CHECKING:
     import pyarrow as pa

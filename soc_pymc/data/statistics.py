@@ -23,8 +23,7 @@ from ..families.outcome import Outcome
 from ..families.scales import LINEAR, SCORE_WEIGHT, STEPS
 from .binning import EXTREMES, added, stand_out
 from .formulas import BLOCKS
-from .items import Grouping, day, days_in, groupings_of
-from .roles import CROSS, Roles
+from .items import CROSS, Grouping, Roles, day, days_in, groupings_of
 
 NO_JOINT_CELLS = (
     'summarize the items with joint=True (joint="auto" keeps them up to 64 MB, and a sum of '
@@ -176,7 +175,7 @@ class Statistics:
     @property
     def noise_df(self) -> float | str | None:
         """Degrees of freedom of noise sds that are estimates, or their column; None if known."""
-        number: float | None = self.data.attrs.get("noise_df")
+        number = self.data.attrs.get("noise_df")
         return self.roles.get("noise_df", number)
 
     def _df_of(self, table: Columns) -> Floats:
@@ -494,9 +493,7 @@ def from_tables(
 ) -> Statistics:
     """Statistics of tables of sums, whose rows may repeat their keys; missing ones are empty."""
     outcome = family_of_kind(attrs["kind"]).outcome
-    variables: dict[str, tuple[str, NDArray[Any]]] = {
-        "edges": ("edge", np.array(edges))
-    }
+    variables = {"edges": ("edge", np.array(edges))}
     for name, layout in outcome.tables.items():
         empty = {
             c: np.empty(0, float if c in layout.reals else int)

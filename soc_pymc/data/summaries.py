@@ -18,8 +18,8 @@ from .._lib.arguments import (
 )
 from .._lib.arrays import Columns, Floats, middle_shares
 from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
-from .._lib.progress import is_shown
 from .._lib.reprs import digits
+from .._lib.work import with_progress
 from ..families import OUTCOMES
 from ..families.outcome import Outcome
 from ..families.scales import MOST_VALUE_CELL, SCORE_WEIGHT
@@ -57,6 +57,7 @@ _DIGITS = 1e-4
 _EQUAL = "items", *(kind.observed for kind in OUTCOMES.values() if kind.whole)
 
 
+@with_progress
 def summarize(
     items: Items, *, bins: int | None = None,
     equal: Literal["items", "count", "successes"] | None = None, edges: ArrayLike | None = None,
@@ -134,14 +135,13 @@ def summarize(
         folds=OrNone(Whole(0, MOST_FOLDS))(folds, "folds", error),
         joint=joint,
         on_leakage=on_leakage,
-        progress=progress,
     )
     if folds == 1:
         raise error(f"folds=1 must be 0 or a whole number from 2 to {MOST_FOLDS}")
     if edges is not None and (bins, equal) != (None, None):
         raise error("give edges=, or bins= and equal=, not both")
     # first, because duplicates look like leakage
-    check_ids(items, is_shown(progress))
+    check_ids(items)
     stats = totals_of(items, options)
     _check_groups(stats)
     _warn_of_atoms(stats, items)
@@ -175,7 +175,6 @@ class Options:
     joint: bool | int | str = "auto"
     on_leakage: str = "raise"
     warns_of_bins: bool = True
-    progress: bool | None = None
 
     def most_joint(self, outcome: Outcome) -> int:
         """The largest number of joint cells."""
@@ -199,7 +198,7 @@ def totals_of(items: Items, options: Options) -> Statistics:
     unused = rule.by in ("none", "cluster")
     read = replace(items, id=None, fold=None) if unused else items
     reader_type = Grouped if is_remote(items.source) else Local
-    reader = reader_type(read, rule, is_shown(options.progress))
+    reader = reader_type(read, rule)
     limit = _size_limit(reader)
     cuts = options.edges
     if cuts is None:

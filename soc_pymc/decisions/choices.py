@@ -9,12 +9,12 @@ from numpy.typing import ArrayLike
 from scipy.optimize import elementwise
 
 from .._lib.arguments import Real, per_item
-from .._lib.arrays import Columns, Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints, Pair
 from .._lib.errors import FitError
 from .._lib.reprs import digits
+from .._lib.work import with_progress
 from ..data.items import Items, check_outcomes
 from ..families.family import Family
-from ..families.rows import Pair
 from ..families.scales import LARGEST
 from ..fits.fit import Fit
 from ..posterior.item_columns import (
@@ -58,16 +58,13 @@ class DecisionItems:
         self,
         title: str,
         answer: Callable[[Columns, ThetaMixture], Sequence[Floats]],
-        progress: bool | None,
         **extra: Floats,
     ) -> Floats:
         """Return rows of an answer on each posterior, (rows, n); it reads `extra` columns too."""
         step = min(_AT_ONCE, self.posterior.curves.items_at_once)
         columns = {**self.columns, **extra}
         theta = self.posterior.theta
-        return in_chunks(
-            lambda part: answer(part, theta(part)), step, columns, title, progress
-        )
+        return in_chunks(lambda part: answer(part, theta(part)), step, columns, title)
 
     def subset(self, chosen: Ints) -> "DecisionItems":
         """Return some of the items."""
@@ -86,14 +83,12 @@ class DecisionItems:
         return array
 
 
-def read_decision(
-    fit: Fit, items: Items, progress: bool | None, also: Sequence[str] = ()
-) -> DecisionItems:
+def read_decision(fit: Fit, items: Items, also: Sequence[str] = ()) -> DecisionItems:
     """Read and check the items of a decision, and further columns of their table."""
     posterior = posterior_of(fit)
     refuse_weighted(check_outcomes(items))
     columns, labels = read_items(
-        posterior.curves, items, [*([items.id] if items.id else []), *also], progress
+        posterior.curves, items, [*([items.id] if items.id else []), *also]
     )
     index: pd.Index = pd.RangeIndex(len(columns["score"]))
     if items.id:
@@ -103,6 +98,7 @@ def read_decision(
     return DecisionItems(posterior, columns, index, labels)
 
 
+@with_progress
 def probability_above(
     fit: Fit, items: Items, threshold: ArrayLike, *, progress: bool | None = None
 ) -> pd.Series:
@@ -136,7 +132,7 @@ def probability_above(
     >>> above.name, bool(above.between(0, 1).all())
     ('probability_above', True)
     """
-    decision = read_decision(fit, items, progress)
+    decision = read_decision(fit, items)
 
     def above(columns: Columns, theta: ThetaMixture) -> list[Floats]:
         cut = columns["threshold"]
@@ -144,12 +140,13 @@ def probability_above(
         return [theta.average(tail, np.where(cut < 0.0, 1.0, 0.0))]
 
     cut = decision.numbers(threshold, "threshold")
-    [probability] = decision.answers("probabilities", above, progress, threshold=cut)
+    [probability] = decision.answers("probabilities", above, threshold=cut)
     return pd.Series(
         np.clip(probability, 0.0, 1.0), decision.index, name="probability_above"
     )
 
 
+@with_progress
 def expected_loss(
     fit: Fit,
     items: Items,
@@ -196,7 +193,7 @@ def expected_loss(
     """
     cost_above = _COST(cost_above, "cost_above")
     cost_below = _COST(cost_below, "cost_below")
-    decision = read_decision(fit, items, progress)
+    decision = read_decision(fit, items)
     family = decision.posterior.family
 
     def losses(columns: Columns, theta: ThetaMixture) -> list[Floats]:
@@ -214,7 +211,7 @@ def expected_loss(
         return [theta.average(short, at_zero[0]), theta.average(over, at_zero[1])]
 
     cut = decision.numbers(threshold, "threshold")
-    short, over = decision.answers("expected losses", losses, progress, threshold=cut)
+    short, over = decision.answers("expected losses", losses, threshold=cut)
     chosen = cost_below * short
     not_chosen = cost_above * over
     table = {
@@ -225,6 +222,7 @@ def expected_loss(
     return pd.DataFrame(table, index=decision.index)
 
 
+@with_progress
 def value_of_exposure(
     fit: Fit,
     items: Items,
@@ -274,7 +272,7 @@ def value_of_exposure(
     >>> bool((gain["sd_after"] < gain["sd_now"]).all()), bool((gain["value"] >= 0).all())
     (True, True)
     """
-    decision = read_decision(fit, items, progress)
+    decision = read_decision(fit, items)
     family = decision.posterior.family
     prior = decision.posterior.curves.prior
     is_single = not (prior.gridded or prior.zero)
@@ -300,7 +298,7 @@ def value_of_exposure(
             rows.append(value_of_outcome(family, theta, coarse, more, cut))
         return rows
 
-    rows = decision.answers("value of exposure", gains, progress, **extra)
+    rows = decision.answers("value of exposure", gains, **extra)
     names = ["sd_now", "sd_after", "value"][: len(rows)]
     return pd.DataFrame(rows.T, decision.index, names)
 
@@ -379,7 +377,7 @@ def _cut_off(family: Family, theta: ThetaMixture, size: Floats, cut: Floats) -> 
     return np.ceil(least) if outcome.whole else np.asarray(least)
 
 
-def _normalised(log_density: Floats, weight: Floats) -> tuple[Floats, Floats]:
+def _normalised(log_density: Floats, weight: Floats) -> Pair:
     """Weights of components (K, ...) given an outcome, and the log of its mixed density."""
     with np.errstate(divide="ignore"):  # components of weight 0
         log_p = log_density + np.log(weight)

@@ -24,11 +24,10 @@ from .._lib.arguments import (
     shown,
     switch,
 )
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Floats, Ints, Pair
 from .._lib.errors import FitError
 from .._lib.laws import pearson3_cdf, pearson3_quantile
-from .._lib.progress import parts
-from .._lib.threads import ordered_map
+from .._lib.work import ordered_map, parts, with_progress
 from ..checks.findings import ALL
 from ..data.items import Items, check_outcomes
 from ..families.mixtures import NEAR_ZERO
@@ -80,7 +79,7 @@ def _curve_numbers(total: int, draws: int, seed: int) -> Ints:
 
 
 def _joint_draws(
-    items: DecisionItems, number: int, seed: int, progress: bool | None = False
+    items: DecisionItems, number: int, seed: int, title: str = ""
 ) -> tuple[Floats, Ints]:
     """Return draws of theta of all items, (draws, n), and the draws of the curves they use."""
     theta = np.empty((number, len(items)))
@@ -94,11 +93,12 @@ def _joint_draws(
             natural = items.posterior.family.natural(block.draw(curves[rows])[0])
             theta[rows, part] = np.where(np.abs(natural) < least, 0.0, natural)
 
-    for _ in ordered_map(draw, parts("joint draws", len(items), _BLOCK, progress)):
+    for _ in ordered_map(draw, parts(title, len(items), _BLOCK)):
         pass
     return theta, curves
 
 
+@with_progress
 def thompson_draws(
     fit: Fit,
     items: Items,
@@ -149,17 +149,18 @@ def thompson_draws(
     """
     draws = DRAWS(draws, "draws")
     seed = SEED(seed, "seed")
-    decision = read_decision(fit, items, progress)
+    decision = read_decision(fit, items)
     what = f"{draws:,} draws of {len(decision):,} items"
     refuse_beyond_memory(
         8.0 * draws * len(decision), what, "ask for fewer of one of them"
     )
-    theta, curves = _joint_draws(decision, draws, seed, progress)
+    theta, curves = _joint_draws(decision, draws, seed, "joint draws")
     index = decision.index.to_numpy()
     coords = {"draw": np.arange(draws), "curve": ("draw", curves), "item": index}
     return xr.DataArray(theta, coords, ("draw", "item"), name="theta")
 
 
+@with_progress
 def probability_best(
     fit: Fit,
     items: Items,
@@ -210,21 +211,19 @@ def probability_best(
     k = Whole(1)(k, "k")
     draws = Whole(2, MOST_DRAWS)(draws, "draws")
     seed = SEED(seed, "seed")
-    decision = read_decision(fit, items, progress)
+    decision = read_decision(fit, items)
     if k >= len(decision):
         return pd.DataFrame({"probability": 1.0, "error": 0.0}, index=decision.index)
     curves = _curve_numbers(decision.posterior.curves.number, draws, seed)
-    screened, _ = _top(decision, k, seed, curves[:_SCREENING], False)
+    screened, _ = _top(decision, k, seed, curves[:_SCREENING])
     order = np.argsort(screened, kind="stable")
     candidates = np.sort(order[np.cumsum(screened[order]) > _NEGLIGIBLE * k])
     answer = np.zeros((2, len(decision)))
-    answer[:, candidates] = _top(decision.subset(candidates), k, seed, curves, progress)
+    answer[:, candidates] = _top(decision.subset(candidates), k, seed, curves)
     return pd.DataFrame(answer.T, decision.index, ["probability", "error"])
 
 
-def _top(
-    items: DecisionItems, size: int, seed: int, curves: Ints, progress: bool | None
-) -> tuple[Floats, Floats]:
+def _top(items: DecisionItems, size: int, seed: int, curves: Ints) -> Pair:
     """Return probabilities to be among the `size` largest, which sum to it, and their errors."""
     n = len(items)
     number = len(curves)
@@ -232,7 +231,7 @@ def _top(
     # of probabilities and of their squares
     sums = np.zeros((2, n))
     step = max(1, _HELD // n)
-    for rows in parts("probability of being best", number, step, progress, "draws"):
+    for rows in parts("probability of being best", number, step, "draws"):
         drawings = ordered_map(methodcaller("draw", curves[rows]), blocks)
         drawn, a, b = (np.hstack(arrays) for arrays in zip(*drawings, strict=True))
         # the k-th largest of the others: of an item among the k, it is the one that follows
@@ -255,6 +254,7 @@ def _top(
 # all items share, it is an equal mixture.
 
 
+@with_progress
 def total(
     fit: Fit,
     items: Items,
@@ -320,7 +320,7 @@ def total(
     if isinstance(weights, str) and weights in sizes:
         weights = items.roles[outcome.size]
     columns = [column for column in (weights, by) if isinstance(column, str)]
-    decision = read_decision(fit, items, progress, columns)
+    decision = read_decision(fit, items, columns)
     weight = _weights(decision, weights)
     code, labels = _totals_of_items(decision, by)
     if mean:
@@ -329,7 +329,7 @@ def total(
     order = np.argsort(code, kind="stable")
     ends = np.append(0, np.cumsum(number))
     blocks = []
-    for totals in parts("totals", len(number), _TOTALS, progress, "totals"):
+    for totals in parts("totals", len(number), _TOTALS, "totals"):
         chosen = order[ends[totals.start] : ends[totals.stop]]
         part = decision.subset(chosen), weight[chosen], number[totals]
         blocks.append(_distributions(*part, probs, threshold))
@@ -429,9 +429,7 @@ def _below(law: Floats, cut: Floats | float) -> Floats:
     mean, sd, skew = law
     certain = sd <= 0.0  # all weights are 0
     z = (cut - mean) / np.where(certain, 1.0, sd)
-    return np.asarray(
-        np.where(certain, mean <= cut, pearson3_cdf(z, skew)).mean(axis=0)
-    )
+    return np.where(certain, mean <= cut, pearson3_cdf(z, skew)).mean(axis=0)
 
 
 def _quantile(law: Floats, prob: float) -> Floats:

@@ -17,7 +17,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from .._lib.arrays import Bools, Columns, Floats, Ints
+from .._lib.arrays import Bools, Columns, Floats, Ints, Pair
 from .._lib.errors import ItemsError
 from ..prior_table import ARRAYS, BetaFormulas
 from .family import Family, Generators
@@ -42,7 +42,7 @@ from .outcome import (
 )
 from .poisson import COUNT_CELLS, EXPOSURE_CELLS, draw_log_gamma
 from .priors import Beta, BetaMixture
-from .rows import Pair, Ragged, RowSums, Tensor, columns, histogram, rising
+from .rows import Ragged, RowSums, Tensor, columns, histogram, rising
 from .scales import EXACT_COUNTS, LARGEST_COUNT, LOGIT, STEPS, Bounds, Cell
 from .special_functions import (
     beta_binomial_cdf,
@@ -51,7 +51,7 @@ from .special_functions import (
     log_beta_binomial,
 )
 
-_FORMULAS = BetaFormulas()
+BETAS = BetaFormulas()
 # logits of draws beyond which tails are those of a power of the odds
 _FAR_LOGIT = 600.0
 _NO_SPREAD = 1e15  # a + b beyond which theta does not vary
@@ -332,8 +332,8 @@ class BinomialRows(RowSums):
         row, n, items = self._sizes()
         averaged = self.widened(np, location, dispersion, self.spread)
         f, g = (curve[row] for curve in averaged)
-        g = np.maximum(g, -_FORMULAS.bounds[1])
-        a, b = _FORMULAS.parameters(f, g, ARRAYS)
+        g = np.maximum(g, -BETAS.bounds[1])
+        a, b = BETAS.parameters(f, g, ARRAYS)
         m = a + b
         v = special.expit(f) * special.expit(-f)
         of_location = n * v * ((m + 1.0) / (m + n))
@@ -425,7 +425,7 @@ class BinomialBeta(BetaFormulas, Family):
         return tail
 
     def log_marginal(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
-        return np.asarray(log_beta_binomial(y, size, a, b))
+        return log_beta_binomial(y, size, a, b)
 
     def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         tail = beta_binomial_cdf(np.clip(y - 1.0, 0.0, size), size, a, b)
@@ -464,7 +464,7 @@ class BinomialBeta(BetaFormulas, Family):
         # mu a psi'(a) + (1 - mu) b psi'(b), with mu = a / (a + b)
         a, b = betas_of_logit(frame.centre, frame.spread**2)
         by_a = a / (a + b) * a * special.polygamma(1, a)
-        return np.asarray(by_a + b / (a + b) * b * special.polygamma(1, b))
+        return by_a + b / (a + b) * b * special.polygamma(1, b)
 
     def component_parameters(self, centre: Floats, variance: Floats) -> Pair:
         return betas_of_logit(centre, variance)
@@ -603,7 +603,7 @@ def beta_weights(frame: Frame, z: Floats, curves: Floats) -> Floats:
     """
     location, dispersion = curves.T
     location = np.clip(location, -_LOGITS, _LOGITS)
-    a, b = _FORMULAS.parameters(location, dispersion, ARRAYS)
+    a, b = BETAS.parameters(location, dispersion, ARRAYS)
     step = (z[1] - z[0]) * frame.spread
     component = betas_of_logit(
         frame.centre, (WIDTH**2 + _STEP_CORRECTION) * frame.spread**2

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from .._lib.arrays import Floats
-from ..prior_table import ARRAYS, Formulas, Law, Mixture, mixture_summaries, moments
+from .._lib.arrays import Floats, Pair
+from ..prior_table import ARRAYS, Formulas, Mixture, mixture_summaries, moments
 from .mixtures import Components
 from .outcome import Outcome
-from .rows import Pair, RowSums
+from .rows import RowSums
 
 Generators = tuple[Generator, ...]
 
@@ -38,12 +38,11 @@ class Family(Formulas, Components):
     @property
     def curve_names(self) -> tuple[str, str]:
         """Names of both curves in the posterior."""
-        names: tuple[str, str] = self.prior.curve_names
-        return names
+        return self.prior.curve_names
 
     # copies are the family itself
     def __reduce__(self) -> tuple[Any, ...]:
-        return _family_named, (self.name,)
+        return _family_of, (self.outcome.kind, self.outcome.truncated)
 
     # --- curves
 
@@ -117,7 +116,7 @@ class Family(Formulas, Components):
     def natural(self, place: Floats) -> Floats:
         """Theta from places."""
         with np.errstate(over="ignore"):
-            return np.asarray(self.theta(place, ARRAYS))
+            return self.theta(place, ARRAYS)
 
     def above_place(self, place: Floats, a: Floats, b: Floats) -> Floats:
         """P(theta > its value at a place)."""
@@ -136,7 +135,7 @@ class Family(Formulas, Components):
 
         Without `exact`, quantiles have the error of the prior table's distribution function.
         """
-        laws: list[Law] = [self.law, self._law] if exact else [self.law]
+        laws = [self.law, self._law] if exact else [self.law]
         a, b = np.broadcast_arrays(a, b)
         weight = np.full((len(a), 1), 1.0 / len(a)) if weight is None else weight
         weight = np.broadcast_to(weight, a.shape)
@@ -179,7 +178,7 @@ class Family(Formulas, Components):
     @property
     def complete(self) -> "Family":
         """The family of all items, where this one's are those of 1 or more."""
-        return _family_named(self.name)
+        return _family_of(self.outcome.kind)
 
     @abstractmethod
     def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
@@ -218,7 +217,7 @@ class Family(Formulas, Components):
 
     def gained(
         self, least: Floats, size: Floats, a: Floats, b: Floats, cut: Floats
-    ) -> tuple[Floats, Floats]:
+    ) -> Pair:
         """E[cut - theta] over outcomes below `least`, and E[theta - cut] over the others."""
         # theta's prior weighted by theta has a shape `a` one higher
         plain, weighted = (self.below(least, size, shape, b) for shape in (a, a + 1.0))
@@ -227,7 +226,7 @@ class Family(Formulas, Components):
         return cut * plain - mean * weighted, rise
 
 
-def _family_named(name: str) -> Family:
-    from . import FAMILIES  # which has all families
+def _family_of(kind: str, truncated: bool = False) -> Family:
+    from . import family_of_kind  # which knows all families
 
-    return FAMILIES[name]
+    return family_of_kind(kind, truncated)

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from .._lib.arrays import Floats, Ints
-from .rows import Pair, Tensor
+from .._lib.arrays import Floats, Ints, Pair
+from .rows import Tensor
 
 ZERO = "zero"
 """Name of the logit of the share of theta that is 0, among the functions of the log weights."""
@@ -122,7 +122,7 @@ class CurveBounds(NamedTuple):
     @property
     def inner(self) -> Floats:
         """Exponential of a component's dispersion."""
-        return np.asarray(np.exp(self.low - _ROOM))
+        return np.exp(self.low - _ROOM)
 
     def relative(self, location: Tensor, dispersion: Tensor) -> Pair:
         """Both curves (..., n) relative to the pilot's location and unit."""
@@ -177,11 +177,11 @@ class Frame:
 
     def places(self, z: Floats) -> Floats:
         """Centres (n, R) of components at positions z."""
-        return np.asarray(self.centre[:, None] + self.spread[:, None] * z)
+        return self.centre[:, None] + self.spread[:, None] * z
 
     def variance(self, extra: ArrayLike = 0.0) -> Floats:
         """Variance of a component, and of `extra` that adds to it: shape (n,)."""
-        return np.asarray((WIDTH * self.spread) ** 2 + np.asarray(extra, dtype=float))
+        return (WIDTH * self.spread) ** 2 + np.asarray(extra, dtype=float)
 
 
 class Relative(NamedTuple):
@@ -206,7 +206,7 @@ def stretching(
     """z^2/2 to widen a Normal base distribution, but linear beyond `corner` around `centre`."""
     corner = np.asarray(corner)[..., None]
     x = np.abs(z - np.asarray(centre)[..., None]) / corner
-    return np.asarray(corner**2 * (x + np.log1p(np.exp(-2.0 * x)) - np.log(2.0)))
+    return corner**2 * (x + np.log1p(np.exp(-2.0 * x)) - np.log(2.0))
 
 
 # --- components of a family ----------------------------------------------------------------------

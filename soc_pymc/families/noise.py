@@ -18,7 +18,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 from scipy import special
 
-from .._lib.arrays import Columns, Floats
+from .._lib.arrays import Columns, Floats, Pair
 from .rows import Tensor
 
 NOISE_LAW = "noise_law"
@@ -91,7 +91,7 @@ class NoiseLaw:
         """Read the law from the attributes of a fit; None if noise sds are known."""
         if NOISE_LAW not in attrs:
             return None
-        content: dict[str, Any] = json.loads(attrs[NOISE_LAW])
+        content = json.loads(attrs[NOISE_LAW])
         lists = {k: tuple(v) for k, v in content.items() if isinstance(v, list)}
         return NoiseLaw(**(content | lists))
 
@@ -104,7 +104,7 @@ class NoiseLaw:
         """Moderated noise variances of items at scores with these noise sds."""
         prior = np.exp(np.interp(score, self.score, self.log_variance))
         share = self.prior_df / (self.prior_df + np.asarray(df))
-        return np.asarray(share * prior + (1.0 - share) * size**2)
+        return share * prior + (1.0 - share) * size**2
 
     def sums(self, score: Floats, size: Floats, n: Floats, df: Floats) -> Columns:
         """Columns of joint cells, from which rows make their likelihood."""
@@ -114,9 +114,7 @@ class NoiseLaw:
             "sum_total_df": n * (self.prior_df + df),
         }
 
-    def nodes(
-        self, score: Floats, size: Floats, df: ArrayLike
-    ) -> tuple[Floats, Floats]:
+    def nodes(self, score: Floats, size: Floats, df: ArrayLike) -> Pair:
         """True noise sds of items, (nodes, n), and their log weights, (nodes, n or 1)."""
         ratio, log_weight = noise_nodes(self.prior_df + np.atleast_1d(df))
         return np.sqrt(ratio * self.moderated(score, size, df)), log_weight
@@ -164,7 +162,7 @@ def node_line(total_df: Floats) -> tuple[NodeLine, Floats]:
     return line._replace(log_total=special.logsumexp(log_weight, axis=0)), place
 
 
-def noise_nodes(total_df: Floats) -> tuple[Floats, Floats]:
+def noise_nodes(total_df: Floats) -> Pair:
     """Nodes of true variances over moderated ones, and their log weights, each (nodes, n)."""
     line, place = node_line(total_df)
     return line.nodes(place[:, None])
@@ -179,7 +177,7 @@ def df_of_spread(variance: float) -> float:
     )
 
 
-def _trend(score: Floats, values: Floats, n: Floats) -> tuple[Floats, Floats]:
+def _trend(score: Floats, values: Floats, n: Floats) -> Pair:
     """Scores and a polynomial of their ranks there, of the degree with the least BIC."""
     scores, place = np.unique(score, return_inverse=True)
     items = np.bincount(place, n)
@@ -205,9 +203,7 @@ def _trend(score: Floats, values: Floats, n: Floats) -> tuple[Floats, Floats]:
     return points, np.interp(points, scores, fitted)
 
 
-def _levels(
-    value: Floats, n: Floats, df: Floats, prior_df: Floats
-) -> tuple[Floats, Floats]:
+def _levels(value: Floats, n: Floats, df: Floats, prior_df: Floats) -> Pair:
     """Log s0^2 of log variances, by degrees of freedom d0, and their integrated log density.
 
     Over s0^2, a variance has an F distribution with d and d0 degrees of freedom.

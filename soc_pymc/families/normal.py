@@ -17,16 +17,23 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 from scipy import special
 
-from .._lib.arrays import Bools, Columns, Floats, Ints
+from .._lib.arrays import Bools, Columns, Floats, Ints, Pair
 from .._lib.errors import FitError
 from ..prior_table import NormalFormulas
 from .family import Family, Generators
-from .information import typical_precision
 from .mixtures import WIDTH, ComponentGrid, Frame, Relative
 from .noise import NodeLine, moderated_cells, node_line
-from .outcome import SCORES, Outcome, Table, Validity, Words, uniform_range
+from .outcome import (
+    SCORES,
+    Outcome,
+    Table,
+    Validity,
+    Words,
+    typical_precision,
+    uniform_range,
+)
 from .priors import Normal, NormalMixture
-from .rows import Pair, Ragged, RowSums, Tensor, Weak, by_row, weak_dispersion
+from .rows import Ragged, RowSums, Tensor, Weak, by_row, weak_dispersion
 from .scales import LARGEST_VALUE, LEAST_SD, LINEAR, STEPS, Bounds, Cell
 
 # centre and sd of the prior of log Var(theta | t) less the log noise variance: sds of theta have
@@ -177,10 +184,10 @@ class NormalOutcome(Outcome):
 
     def log_likelihood(self, y: Floats, size: Floats, theta: Floats) -> Floats:
         z = (y - theta) / size
-        return np.asarray(-0.5 * (z * z + _LOG_2PI) - np.log(size))
+        return -0.5 * (z * z + _LOG_2PI) - np.log(size)
 
     def loss(self, y: Floats, size: Floats, theta: Floats) -> Floats:
-        return np.asarray(0.5 * ((y - theta) / size) ** 2)
+        return 0.5 * ((y - theta) / size) ** 2
 
     def thinned(self, y: Floats, size: Floats, fraction: float, rng: Generator) -> Pair:
         noise = np.sqrt((1 - fraction) / fraction) * size * rng.standard_normal(len(y))
@@ -199,7 +206,7 @@ class NormalOutcome(Outcome):
     def scatter(
         self, y: Floats, size: Floats, mean: Floats, variance: Floats
     ) -> Floats:
-        return np.asarray(((y - mean) ** 2 / (variance + size**2)).sum(axis=-1))
+        return ((y - mean) ** 2 / (variance + size**2)).sum(axis=-1)
 
     def response(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
         return variance / size**2
@@ -490,7 +497,7 @@ def _noise_sums(table: Columns) -> Floats:
     # the third moment of a narrow cell about its mean is negligible
     powers = np.stack([np.ones(len(n)), w1, w2, w1 * (3.0 * w2 - 2.0 * w1**2)], axis=1)
     names = np.stack([n, table["sum_y"], table["sum_y2"]], axis=1)
-    return np.asarray(names[:, :, None] * powers[:, None, :])
+    return names[:, :, None] * powers[:, None, :]
 
 
 # --- the family ----------------------------------------------------------------------------------
@@ -519,10 +526,10 @@ class NormalNormal(NormalFormulas, Family):
         return np.zeros_like(b)
 
     def above(self, cut: Floats, a: Floats, b: Floats) -> Floats:
-        return np.asarray(special.ndtr((a - cut) / np.sqrt(b)))
+        return special.ndtr((a - cut) / np.sqrt(b))
 
     def cdf(self, cut: Floats, a: Floats, b: Floats) -> Floats:
-        return np.asarray(special.ndtr((cut - a) / np.sqrt(b)))
+        return special.ndtr((cut - a) / np.sqrt(b))
 
     def kernel(self, cut: Floats, a: Floats, b: Floats) -> Floats:
         return np.sqrt(b / (2.0 * np.pi)) * np.exp(-0.5 * (cut - a) ** 2 / b)
@@ -532,7 +539,7 @@ class NormalNormal(NormalFormulas, Family):
 
     def log_marginal(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         total = b + np.square(size)
-        return np.asarray(-0.5 * ((y - a) ** 2 / total + np.log(2.0 * np.pi * total)))
+        return -0.5 * ((y - a) ** 2 / total + np.log(2.0 * np.pi * total))
 
     def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         return self.cdf(y, a, b + size**2)
@@ -550,7 +557,7 @@ class NormalNormal(NormalFormulas, Family):
 
     def gained(
         self, least: Floats, size: Floats, a: Floats, b: Floats, cut: Floats
-    ) -> tuple[Floats, Floats]:
+    ) -> Pair:
         # integral over the further values that change the choice
         total = b + size**2
         bell = self.kernel(least, a, total) * (b / total)

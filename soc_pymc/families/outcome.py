@@ -9,10 +9,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from .._lib.arrays import Bools, Columns, Floats, Ints
+from .._lib.arrays import Bools, Columns, Floats, Ints, Pair
 from .._lib.errors import StatisticsError
-from .information import informative
-from .rows import Pair
 from .scales import (
     EXACT_COUNTS,
     LINEAR,
@@ -31,6 +29,12 @@ _ESTIMATE_FACTOR = 3.0
 # share of items with scores that theta cannot be, up to which these are faults of some rows
 _MOST_OUTSIDE = 0.25
 _SCORE_BOUNDS = Bounds("scores must be finite numbers")
+# an item counts for at most one of so many in the typical precision
+_LEAST_ITEMS = 4
+# information from which on an item always counts, and that of the last items as a share of all
+_ALWAYS = 2.0**-10
+_NEGLIGIBLE = 0.01
+_LEAST_PRECISION = 1e-100  # relative to the largest
 
 
 @dataclass(frozen=True)
@@ -243,7 +247,7 @@ class Outcome(ABC):
 
     def mean_size(self, sums: Columns) -> Floats:
         """Size of a typical item of rows of the table of sizes, or of joint cells."""
-        return np.asarray(sums["sum_N"] / sums["n"])
+        return sums["sum_N"] / sums["n"]
 
     def information(self, size: Floats, sums: Columns) -> Floats:
         """Information of items about theta by size, relative to that of an item that tells it.
@@ -392,7 +396,7 @@ class Outcome(ABC):
         noise = self.noise(mean, variance)
         extra = np.maximum((noise - unit + size * variance) / unit, 0.0)
         weight = 1.0 + 6.0 * extra * (1.0 + extra) + 2.0 * size * unit * (1.0 + extra)
-        return np.asarray(((y - size * mean) ** 2 / weight).sum(axis=-1))
+        return ((y - size * mean) ** 2 / weight).sum(axis=-1)
 
     def response(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
         """Derivative of the posterior mean in the outcome's own estimate of theta."""
@@ -455,3 +459,39 @@ def residual_squares(
     n, x1, x2, y1, xy, y2 = (groups[name][known] for name in names)
     rate = y1 / x1
     return y2 - 2.0 * rate * xy + rate**2 * x2, (n, x1, x2, y1, rate)
+
+
+# --- information of items ------------------------------------------------------------------------
+
+
+def typical_precision(precision: Floats, items: Floats) -> float:
+    """Harmonic mean of precisions, weighted by information about a small variance of theta.
+
+    This information is the squared precision, so any number of imprecise items hardly counts; no
+    item counts for more than a quarter of all, so neither does one of extreme precision.
+    """
+    order = np.argsort(precision)[::-1]
+    largest = precision[order[0]]
+    relative = np.maximum(precision[order] / largest, _LEAST_PRECISION)
+    number = items[order]
+    square = relative**2
+    # items of a precision and beyond, with the others by their information as a share of theirs
+    information = np.cumsum((number * square)[::-1])[::-1]
+    counted = np.cumsum(number) + (information - number * square) / square
+    enough = relative[counted >= _LEAST_ITEMS]
+    capped = np.minimum(relative, enough[0] if len(enough) else relative[-1])
+    weight = number * capped**2
+    return float(largest * weight.sum() / (weight / relative).sum())
+
+
+def informative(information: Floats, items: Floats) -> Bools:
+    """Mask of items, by their information, without those that together say next to nothing.
+
+    An item whose information is 1 or more says about as much as any other.
+    """
+    order = np.argsort(information)
+    below = np.cumsum((items * information)[order])
+    total = items @ np.minimum(information, 1.0)
+    negligible = np.zeros(len(information), dtype=bool)
+    negligible[order] = below <= _NEGLIGIBLE * total
+    return ~(negligible & (information < _ALWAYS))

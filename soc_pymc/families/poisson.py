@@ -15,7 +15,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
-from .._lib.arrays import Bools, Columns, Floats
+from .._lib.arrays import Bools, Columns, Floats, Pair
 from .._lib.errors import ItemsError
 from ..prior_table import GammaFormulas
 from .family import Family, Generators
@@ -31,7 +31,6 @@ from .outcome import (
 )
 from .priors import Gamma, GammaMixture
 from .rows import (
-    Pair,
     Ragged,
     RowSums,
     Tensor,
@@ -198,7 +197,7 @@ class PoissonOutcome(Outcome):
         share = np.minimum(mean, 1.0)
         # both noises leave the same total variance, V + E/N: the rest of it is theta's own
         ratio = 1.0 + mean[observed] ** 2 / (size[observed] * variance[observed])
-        return np.asarray(np.sqrt(ratio * (1.0 - share[observed])))
+        return np.sqrt(ratio * (1.0 - share[observed]))
 
     def log_likelihood(self, y: Floats, size: Floats, theta: Floats) -> Floats:
         expected = size * theta
@@ -394,10 +393,10 @@ class PoissonGamma(GammaFormulas, Family):
         return 2.0 * a / b / b / b
 
     def above(self, cut: Floats, a: Floats, b: Floats) -> Floats:
-        return np.asarray(special.gammaincc(a, np.maximum(cut, 0.0) * b))
+        return special.gammaincc(a, np.maximum(cut, 0.0) * b)
 
     def cdf(self, cut: Floats, a: Floats, b: Floats) -> Floats:
-        return np.asarray(special.gammainc(a, np.maximum(cut, 0.0) * b))
+        return special.gammainc(a, np.maximum(cut, 0.0) * b)
 
     def kernel(self, cut: Floats, a: Floats, b: Floats) -> Floats:
         # x^a e^-x / Gamma(a + 1) as a Poisson probability, which loses no digits where a is large
@@ -422,7 +421,7 @@ class PoissonGamma(GammaFormulas, Family):
         )
 
     def log_marginal(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
-        return np.asarray(log_negative_binomial(y, a, a * (size / b)))
+        return log_negative_binomial(y, a, a * (size / b))
 
     def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         ratio = size / b
@@ -450,7 +449,7 @@ class PoissonGamma(GammaFormulas, Family):
             return self.log_marginal(y, size, a, b)
         # terms that components of one shape share are computed once; they cancel for large counts
         log_p = -y * np.log1p(b / size) - a * np.log1p(size / b)
-        return np.asarray(log_p + special.gammaln(a[0] + y) - special.gammaln(y + 1.0))
+        return log_p + special.gammaln(a[0] + y) - special.gammaln(y + 1.0)
 
     # --- components of mixtures
 

@@ -157,7 +157,7 @@ class _Mixture:
     shape: float = 0.6
     drift: float = 0.1
 
-    mixture: ClassVar[bool] = True
+    mixture = True
 
     def __post_init__(self) -> None:
         super().__post_init__()  # type: ignore[misc]
@@ -211,8 +211,8 @@ class Gamma(_Single):
     20
     """
 
-    family: ClassVar[str] = "Gamma"
-    curve_names: ClassVar[tuple[str, str]] = ("log_mean", "log_cv2")
+    family = "Gamma"
+    curve_names = ("log_mean", "log_cv2")
 
 
 @dataclass(frozen=True)
@@ -249,8 +249,8 @@ class Normal(_Single):
     'linear'
     """
 
-    family: ClassVar[str] = "Normal"
-    curve_names: ClassVar[tuple[str, str]] = ("mean", "log_variance")
+    family = "Normal"
+    curve_names = ("mean", "log_variance")
     mean: Spline = Spline(scale="linear")
     variance: Spline = Spline(scale="linear")
 
@@ -292,8 +292,8 @@ class Beta(_Single):
     'logit'
     """
 
-    family: ClassVar[str] = "Beta"
-    curve_names: ClassVar[tuple[str, str]] = ("logit_mean", "log_odds_cv2")
+    family = "Beta"
+    curve_names = ("logit_mean", "log_odds_cv2")
     mean: Spline = Spline(scale="logit")
     variance: Spline = Spline(scale="logit")
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from .._lib.arrays import Bools, Floats
+from .._lib.arrays import Bools, Floats, Pair
 from .._lib.errors import FitError
 from .._lib.reprs import digits
 
@@ -51,7 +51,7 @@ class Scale:
         """Column of a fit's bins with the sd of positions."""
         return f"{self._prefix}score_sd"
 
-    def moments(self, sums: Mapping[str, Any]) -> tuple[Floats, Floats]:
+    def moments(self, sums: Mapping[str, Any]) -> Pair:
         """Mean and variance of the positions of items, from rows of their sums."""
         mean, square = (sums[name] / sums[SCORE_WEIGHT] for name in self.sums)
         variance = square - mean**2
@@ -72,7 +72,7 @@ class Scale:
                 'use soc.Spline(scale="rank") or scale="linear" for both curves, or drop or clip '
                 "these scores"
             )
-        return np.asarray(self.position(t))
+        return self.position(t)
 
 
 LINEAR = Scale(

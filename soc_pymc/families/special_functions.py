@@ -60,7 +60,7 @@ def _stirling_of_small(x: Floats) -> Floats:
 
 @compiled(_KERNELS, _WORTH_IMPORTING)
 def _stirling_sums(x: Floats) -> Floats:
-    return np.asarray(stirling_series(x, STIRLING))
+    return stirling_series(x, STIRLING)
 
 
 def stirling_series(x: Any, terms: Sequence[float] = STIRLING[:4]) -> Any:
@@ -315,7 +315,7 @@ def _integral(low: Floats, y: Floats, n: Floats, a: Floats, b: Floats) -> Floats
     half = 0.5 * (np.sqrt(y + 0.5) - begin)
     root = begin + half * (1.0 + _NODE)
     values = root * np.exp(log_beta_binomial(root * root, n, a, b))
-    return np.asarray(2.0 * half[:, 0] * (values @ _NODE_SHARE) + change / 24.0)
+    return 2.0 * half[:, 0] * (values @ _NODE_SHARE) + change / 24.0
 
 
 @in_blocks

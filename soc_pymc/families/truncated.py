@@ -15,13 +15,13 @@ import numpy as np
 from numpy.random import Generator
 from scipy import optimize, special
 
-from .._lib.arrays import Bools, Columns, Floats, Ints
+from .._lib.arrays import Bools, Columns, Floats, Ints, Pair
 from .._lib.errors import FitError, ItemsError
-from .binomial import BinomialBeta, BinomialOutcome, BinomialRows
+from .binomial import BETAS, BinomialBeta, BinomialOutcome, BinomialRows
 from .family import Family
 from .outcome import Outcome, Validity
 from .poisson import PoissonGamma, PoissonOutcome, PoissonRows
-from .rows import Pair, RowSums, Tensor
+from .rows import RowSums, Tensor
 from .scales import EXACT_COUNTS
 from .special_functions import beta_binomial_cdf, beta_tail
 
@@ -175,7 +175,7 @@ class TruncatedPoissonOutcome(TruncatedOutcome, PoissonOutcome):
 
     def log_none(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
         dispersion = np.log(variance) - 2.0 * np.log(mean)
-        return np.asarray(log_no_count(np, np.log(mean), dispersion, size))
+        return log_no_count(np, np.log(mean), dispersion, size)
 
 
 class TruncatedBinomialOutcome(TruncatedOutcome, BinomialOutcome):
@@ -185,7 +185,7 @@ class TruncatedBinomialOutcome(TruncatedOutcome, BinomialOutcome):
     validity = _without_zero(BinomialOutcome.validity)
 
     def log_none(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
-        return log_no_success(size, *BinomialBeta().matched(mean, variance))
+        return log_no_success(size, *BETAS.matched(mean, variance))
 
 
 # --- rows ----------------------------------------------------------------------------------------
@@ -410,13 +410,14 @@ class TruncatedBinomialRows(TruncatedRows, BinomialRows):
         xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Sequence[Tensor]
     ) -> Sequence[Pair]:
         step, over, excess, weight = cells[8:12]
-        a, b = _betas(xp, location[..., None], dispersion[..., None])
+        a, b = BETAS.parameters(location[..., None], dispersion[..., None], xp)
         # the items of more than j trials are listed for each j
         upto = xp.cumsum(no_success_steps(xp, a, b, step), axis=-1)
         exact = over - xp.concatenate([over[..., 1:], 0.0 * over[..., :1]], axis=-1)
         fewer = step < EXACT_COUNTS - 1
-        first = _log_no_early_success(xp, a, b)
-        later = first + log_no_later_success(xp, a, b, excess)
+        first = no_success_steps(xp, a, b, np.arange(float(EXACT_COUNTS)))
+        later = first.sum(axis=-1, keepdims=True)
+        later = later + log_no_later_success(xp, a, b, excess)
         return [(upto, xp.where(fewer, exact, 0.0)), (later, weight)]
 
     @staticmethod
@@ -434,7 +435,7 @@ class TruncatedBinomialRows(TruncatedRows, BinomialRows):
     def complete_moments(
         location: Floats, dispersion: Floats, size: Floats
     ) -> tuple[Floats, Floats, Floats, Floats]:
-        a, b = _betas(np, location, dispersion)
+        a, b = BETAS.parameters(location, dispersion, np)
         m = a + b
         mean = size * (a / m)
         variance = mean * (b / m) * ((m + size) / (m + 1.0))
@@ -452,25 +453,11 @@ class TruncatedBinomialRows(TruncatedRows, BinomialRows):
             )
 
 
-def _betas(xp: ModuleType, location: Tensor, dispersion: Tensor) -> Pair:
-    total = xp.exp(-dispersion)
-    return total * (1.0 + xp.exp(location)), total * (1.0 + xp.exp(-location))
-
-
-def _log_no_early_success(xp: ModuleType, a: Tensor, b: Tensor) -> Tensor:
-    """Log probability of no success in 32 trials."""
-    steps = np.arange(float(EXACT_COUNTS))
-    return no_success_steps(xp, a, b, steps).sum(axis=-1, keepdims=True)
-
-
 # --- the families --------------------------------------------------------------------------------
 
 
 class TruncatedFamily(Family):
     """A family whose items have 1 or more; mixed into one of all items."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _family_of_kind, (self.outcome.kind,)
 
     @abstractmethod
     def log_none(self, size: Floats, a: Floats, b: Floats) -> Floats:
@@ -481,7 +468,7 @@ class TruncatedFamily(Family):
         """P(Y >= y) of all items, for y >= 1, with all digits where it is tiny."""
 
     def log_listed(self, size: Floats, a: Floats, b: Floats) -> Floats:
-        return np.asarray(log_listed(np, self.log_none(size, a, b)))
+        return log_listed(np, self.log_none(size, a, b))
 
     def log_density(
         self, y: Floats, size: Floats, location: Floats, dispersion: Floats
@@ -524,7 +511,7 @@ class TruncatedPoissonGamma(TruncatedFamily, PoissonGamma):
         first = np.minimum(b * np.expm1(-later / a), size)
         theta = rng.standard_gamma(a + 1.0) / (b + first)
         expected = np.minimum((size - first) * theta, _LARGEST_SCALE)
-        return 1.0 + rng.poisson(expected)
+        return 1.0 + rng.poisson(expected).astype(float)
 
 
 class TruncatedBinomialBeta(TruncatedFamily, BinomialBeta):
@@ -557,9 +544,3 @@ class TruncatedBinomialBeta(TruncatedFamily, BinomialBeta):
             high = np.where(none, high, middle)
         theta = special.expit(self.draw(a + 1.0, b + high - 1.0, (rng, rng)))
         return 1.0 + rng.binomial((size - high).astype(np.int64), theta)
-
-
-def _family_of_kind(kind: str) -> Family:
-    from . import TRUNCATED
-
-    return TRUNCATED[kind]

@@ -11,10 +11,9 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Floats, Ints, Pair
 from .._model.splines import Axis, project_monotone, spline_matrix
-from ..data.items import grouping_dims
-from ..data.roles import CROSS, MARK, Roles
+from ..data.items import CROSS, MARK, Roles, grouping_dims
 from ..families import family_of
 from ..families.family import Family
 from ..families.noise import NoiseLaw, noise_nodes
@@ -236,7 +235,7 @@ class Curves:
         group: ArrayLike | None = None,
         size: ArrayLike | None = None,
         draws: Ints | None = None,
-    ) -> tuple[Floats, Floats]:
+    ) -> Pair:
         """Return draws (draws, n) of location and dispersion at scores; None takes all draws.
 
         `group` has labels, whose crossed levels may be left open (`MARK`); None is the shared
@@ -252,7 +251,7 @@ class Curves:
         score: ArrayLike,
         group: ArrayLike | None = None,
         size: ArrayLike | None = None,
-    ) -> tuple[Floats, Floats]:
+    ) -> Pair:
         """Return posterior means (n,) of location and dispersion, as `at` takes places."""
         location, dispersion = self._at(
             score, group, size, lambda values: values.mean(axis=0, keepdims=True)
@@ -265,7 +264,7 @@ class Curves:
         group: ArrayLike | None,
         size: ArrayLike | None,
         reduce: _Reduce,
-    ) -> tuple[Floats, Floats]:
+    ) -> Pair:
         score = np.asarray(score, dtype=float)
         group = group if self.groups else None
         size = size if self.prior.exposure is not None else None
@@ -348,7 +347,7 @@ class Curves:
         place = list(self.groupings).index(grouping)
         seed = [zlib.crc32(level.encode()), len(curve), *([place] * (place > 0))]
         normal = np.random.default_rng(seed).normal(size=sd.shape)
-        return np.asarray((sd * normal) @ functions.to_numpy()[:, of_grouping].T)
+        return (sd * normal) @ functions.to_numpy()[:, of_grouping].T
 
     def _bin_effects(self, name: str, score: Floats, reduce: _Reduce) -> Floats | float:
         """Effects of the scores' bins, drawn from their prior for a bin without items."""
@@ -362,4 +361,4 @@ class Curves:
             scale = self.draws(f"{name}_bin_effect_sd")
             rng = np.random.default_rng(bins[i])
             effects[:, i] = scale * rng.normal(size=len(scale))
-        return np.asarray(reduce(effects)[:, code])
+        return reduce(effects)[:, code]

@@ -15,8 +15,7 @@ import soc_pymc as soc
 
 from .._lib.errors import FitError, StatisticsError
 from .._lib.files import check_target
-from ..data.items import ITEMS, Items
-from ..data.roles import NO_SCORE, Roles
+from ..data.items import ITEMS, NO_SCORE, Items, Roles
 from ..families import FAMILIES, OUTCOMES
 from ..families.outcome import Outcome
 from ..families.priors import Prior, Spline
@@ -191,9 +190,7 @@ def items_of(chosen: Chosen, fitted: Fit | None = None) -> Items:
         raise StatisticsError(
             f"--truncated is not for {kind.words.items}: leave it out"
         )
-    options: dict[str, Any] = (
-        {"truncated": truncated} if kind.whole else {"noise_df": noise_df}
-    )
+    options = {"truncated": truncated} if kind.whole else {"noise_df": noise_df}
     return ITEMS[kind.kind](source, **names.arguments, **options)
 
 
@@ -251,8 +248,7 @@ def method_of(chosen: Chosen) -> Method:
         raise FitError(
             f"--method five-steps does not take {_flags(options)}: leave it out"
         )
-    method: Method = getattr(soc, METHODS[chosen.method])(**options)
-    return method
+    return getattr(soc, METHODS[chosen.method])(**options)
 
 
 def prior_of(

@@ -14,6 +14,7 @@ import soc_pymc as soc
 
 from .._lib.errors import FitError, ItemsError
 from .._lib.files import replacing
+from .._lib.work import with_progress
 from .._model.rows import rows_of
 from ..data.sources import column_names
 from ..families.scales import RANK, SCALES
@@ -387,35 +388,35 @@ def demo(chosen: Chosen) -> None:
     """The whole workflow on simulated click rates."""
     if chosen.items < 1000:
         raise FitError(f"--items {chosen.items}: the demo needs at least 1000")
-    run_demo(Path(chosen.out), chosen.items, chosen.seed or 0, chosen.progress)
+    run_demo(Path(chosen.out), chosen.items, chosen.seed or 0, progress=chosen.progress)
 
 
-def run_demo(folder: Path, items: int, seed: int, progress: bool | None) -> None:
+@with_progress
+def run_demo(folder: Path, items: int, seed: int, *, progress: bool | None) -> None:
     """Simulate items as in the paper's Section 5.2, fit, check, refit as advised, and score."""
-    shown: dict[str, Any] = {"progress": progress}
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / "items.parquet") as temporary:
         soc.simulation.click_rates(items, seed=seed).to_parquet(temporary)
     clicks = soc.PoissonItems(str(folder / "items.parquet"), **_CLICKS)
-    stats = soc.summarize(clicks, joint=True, **shown)
+    stats = soc.summarize(clicks, joint=True)
     print(f"{stats}\n\nOne Gamma at each score, the default:")
-    gamma = soc.fit(stats, method=soc.VI(seed=seed), **shown)
-    before = soc.check(gamma, clicks, subset=500, **shown)
+    gamma = soc.fit(stats, method=soc.VI(seed=seed))
+    before = soc.check(gamma, clicks, subset=500)
     advised = any(isinstance(x.prior, soc.GammaMixture) for x in before.remedies)
     remedy = "The advice names" if advised else "A remedy is"
     print(f"{before}\n\nThe true rates are lognormal. {remedy} a mixture of Gammas:")
-    mixture = soc.fit(stats, soc.GammaMixture(), soc.VI(seed=seed), **shown)
-    after = soc.check(mixture, clicks, subset=500, **shown)
+    mixture = soc.fit(stats, soc.GammaMixture(), soc.VI(seed=seed))
+    after = soc.check(mixture, clicks, subset=500)
     print(f"{after}\n\nDoes it predict better? Leave-one-out, in nats:")
-    table = soc.compare({"Gamma": gamma, "mixture": mixture}, stats, **shown)
+    table = soc.compare({"Gamma": gamma, "mixture": mixture}, stats)
     print(table[["rank", "elpd", "elpd_diff", "dse", "trust"]].round(1).to_string())
     mixture.save(folder / "fit.nc")
-    soc.item_posteriors(mixture, clicks, out=folder / "posteriors.parquet", **shown)
+    soc.item_posteriors(mixture, clicks, out=folder / "posteriors.parquet")
     scored = pd.read_parquet(folder / "posteriors.parquet")
     with replacing(folder / "demo.png") as temporary:
         _picture(mixture, scored).savefig(temporary, format="png", dpi=150)
     alone = soc.PoissonItems(scored[["score"]], score="score")
-    _print_gains(soc.item_posteriors(mixture, alone, **shown), scored)
+    _print_gains(soc.item_posteriors(mixture, alone), scored)
     print(
         f"\n{folder}/ holds "
         + ", ".join(sorted(path.name for path in folder.iterdir()))

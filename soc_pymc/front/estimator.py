@@ -13,11 +13,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._fit import fit
 from .._lib.arguments import PROBABILITY, per_item, shown
-from .._lib.arrays import Columns, Floats
+from .._lib.arrays import Columns, Floats, Pair
 from .._lib.errors import FitError, ItemsError, ItemsWarning, warn_user
 from ..data.engines import scan
-from ..data.items import ITEMS, Items
-from ..data.roles import Roles
+from ..data.items import ITEMS, Items, Roles
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
 from ..families import OUTCOMES, family_of
@@ -26,9 +25,8 @@ from ..families.priors import Prior
 from ..families.scales import common_scale
 from ..fits.fit import Fit, Method
 from ..posterior.calibration import curve_variables
-from ..posterior.item_columns import arrays_of, in_chunks
+from ..posterior.item_columns import arrays_of, in_chunks, warn_of_extrapolation
 from ..posterior.predictive import posterior_of
-from ..posterior.scores import warn_of_extrapolation
 from ..posterior.scoring import item_posteriors
 
 _REQUESTS = dict.fromkeys(("exposure", "noise_sd", "trials", "group"), True)
@@ -353,7 +351,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             As in `predict`; or if weights are not finite numbers >= 0.
         """
         columns, groups = self._columns(X, y, (exposure, noise_sd, trials), group)
-        scan(_as_items(self._outcome, columns, groups), progress=False)
+        scan(_as_items(self._outcome, columns, groups))
         columns |= self._group_labels(groups)
         posterior = posterior_of(self.fit_)
 
@@ -372,9 +370,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             )
         return float(np.average(log_density, weights=weight))
 
-    def _scores(
-        self, X: ArrayLike, y: Column = None, *, reset: bool
-    ) -> tuple[Floats, Floats]:
+    def _scores(self, X: ArrayLike, y: Column = None, *, reset: bool) -> Pair:
         """Scores and outcomes, checked by scikit-learn's rules; NaN without outcomes."""
         alone = y is None and not reset
         if self.pos_label is not None and y is not None:

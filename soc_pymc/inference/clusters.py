@@ -17,7 +17,7 @@ import numpy as np
 import xarray as xr
 from scipy import linalg, special
 
-from .._lib.arrays import Bools, Floats, Ints
+from .._lib.arrays import Bools, Floats, Ints, Pair
 from .._lib.errors import FitError
 from .._model.laplace import RowCurvature, coefficient_curvature, row_curvature
 from .._model.levels import Levels
@@ -50,7 +50,7 @@ class _BlockRows(NamedTuple):
         curvature = RowCurvature(*(values[..., members] for values in self.curvature))
         return _BlockRows(curvature, self.row[members], self.block[members])
 
-    def sums(self, designs: Sequence[Floats]) -> tuple[Floats, Floats]:
+    def sums(self, designs: Sequence[Floats]) -> Pair:
         """Slope and information of the coefficients of both curves' designs."""
         slopes, information = coefficient_curvature(
             [x[self.row] for x in designs], self.curvature
@@ -139,15 +139,14 @@ def excess_root(
         max(number - 1.0, _FEWEST_DEGREES),
     )
     gain *= np.square(special.stdtrit(freedom, _UPPER_END) / special.ndtri(_UPPER_END))
-    return np.asarray(inverse.T @ (direction * np.sqrt(gain)))
+    return inverse.T @ (direction * np.sqrt(gain))
 
 
 def _plain(prior: Prior) -> Prior:
     """The prior without components and without terms whose sums are not kept by block."""
     names = ("mean", "variance", "monotone", "groups", "atoms")
     options = {name: getattr(prior, name) for name in names}
-    plain: Prior = FAMILIES[prior.family].prior(**options)
-    return plain
+    return FAMILIES[prior.family].prior(**options)
 
 
 def _added_to_curves(
@@ -205,7 +204,7 @@ class _ClusterNoise(NamedTuple):
             draws = rng.normal(
                 size=(*(posterior.sizes[dim] for dim in SAMPLED), *shape)
             )
-            return np.asarray(draws - draws.mean(axis=(0, 1)))
+            return draws - draws.mean(axis=(0, 1))
 
         wider = posterior.copy()
         shared = noise(len(next(iter(self.shared.values()))))
@@ -295,7 +294,7 @@ def _with_mean_of(
 
     def level(values: Floats) -> Floats:
         means = [scale.score(values @ weight).mean(axis=(0, 1)) for weight in weights]
-        return np.asarray(scale.position(np.stack(means, axis=-1)))
+        return scale.position(np.stack(means, axis=-1))
 
     target = level(narrow.to_numpy())
     for _ in range(3):  # the logit needs several, the other scales one

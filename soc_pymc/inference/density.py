@@ -1,4 +1,7 @@
-"""A problem's log density as a function of its coordinates, for all draws at once."""
+"""A problem's log density as a function of its coordinates, for all draws at once.
+
+Polynomials stand for the log marginals of rows in the region that draws visit.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,13 +12,12 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Bools, Floats, Ints, Pair
 from .._model.coordinates import Space
 from .._model.problem import Problem
 from ..families.rows import RowSums
-from .row_polynomials import Surrogates, make_surrogates
 
-Evaluate = Callable[[Floats], tuple[Floats, Floats]]
+Evaluate = Callable[[Floats], Pair]
 """Coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)."""
 Values = Callable[[Floats], Floats]
 """Coordinates (draws, dim) -> log density (draws,)."""
@@ -25,6 +27,154 @@ CHUNK = 1000  # draws evaluated at once, fewer with many bins
 _MOST_VALUES = 400_000  # size of a matrix of bins by draws: 3 MB
 _PROBES = 250  # draws that show how far the curves reach
 _WIDE = 1.5  # factor on the posterior sd for the polynomials' range
+# in each curve, the lowest first: (degree + 1)^2 values at Chebyshev nodes give all coefficients
+_DEGREES = 4, 6, 9, 13
+# nats, allowed for all rows together as independent errors
+_ERROR = 1e-3
+_TESTS = 12  # random points of a row where the error is measured
+_POWERS_AT_ONCE = 4  # of the compiled evaluation
+_POWERS_IN_MEMORY = 1 << 16  # powers of one variable at once: half a MB
+# from here on compiled code, which is three times as fast, makes up for its loading
+_COMPILED_ROWS = 5_000
+_COMPILED_VALUES = 1_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Surrogates:
+    """One polynomial for each row, in units of reach from the centre of its region."""
+
+    # (2, rows): middle of the regions in both parameters
+    centre: Floats
+    # (2, rows): half-widths; 0 means that the row has no polynomial
+    reach: Floats
+    # (rows, i, j): of u^i v^j, 0 beyond the degree, up to a multiple of `_POWERS_AT_ONCE`
+    coefficients: Floats
+    degree: Ints  # (rows,): in each curve
+
+    @property
+    def arrays(self) -> tuple[Floats, Floats, Floats, Ints]:
+        """Returns the fields, for compiled loops."""
+        return self.centre, self.reach, self.coefficients, self.degree
+
+    def values(self, location: Floats, dispersion: Floats) -> tuple[Floats, Bools]:
+        """Values at both parameters, all (rows, draws), and where these are outside a region."""
+        (value,), outside = self._evaluated(location, dispersion, 1)
+        return value, outside
+
+    def values_and_slopes(
+        self, location: Floats, dispersion: Floats
+    ) -> tuple[Floats, Bools]:
+        """Values, and slopes in both parameters, (3, rows, draws); and where these are outside."""
+        return self._evaluated(location, dispersion, 3)
+
+    def _evaluated(
+        self, location: Floats, dispersion: Floats, number: int
+    ) -> tuple[Floats, Bools]:
+        results = np.empty((number, *location.shape))
+        outside = np.empty(location.shape, dtype=np.bool_)
+        if len(location) >= _COMPILED_ROWS or location.size >= _COMPILED_VALUES:
+            from .row_kernels import fill
+
+            fill(location, dispersion, results[0], results[1:], outside, self.arrays)
+            return results, outside
+        for degree in np.unique(self.degree):
+            members = np.flatnonzero(self.degree == degree)
+            step = max(1, _POWERS_IN_MEMORY // ((int(degree) + 1) * location.shape[1]))
+            for start in range(0, len(members), step):
+                rows = members[start : start + step]
+                part = location[rows], dispersion[rows]
+                results[:, rows], outside[rows] = self._of_rows(
+                    rows, *part, int(degree), number
+                )
+        return results, outside
+
+    def _of_rows(
+        self, rows: Ints, location: Floats, dispersion: Floats, degree: int, number: int
+    ) -> tuple[Floats, Bools]:
+        """Results for some rows of one degree."""
+        with np.errstate(
+            divide="ignore", invalid="ignore"
+        ):  # rows without a polynomial
+            per_unit = 1.0 / self.reach[:, rows, None]
+            u = (location - self.centre[0, rows, None]) * per_unit[0]
+            v = (dispersion - self.centre[1, rows, None]) * per_unit[1]
+            outside = ~((np.abs(u) < 1.0) & (np.abs(v) < 1.0))
+            of_u = _powers(u, degree)
+            of_v = _powers(v, degree)
+            terms = self.coefficients[rows, : degree + 1, : degree + 1]
+            by_u = terms @ of_v  # coefficients of the powers of u
+            results = np.empty((number, *location.shape))
+            np.einsum("rkd,rkd->rd", of_u, by_u, out=results[0])
+            if number > 1:
+                rising = np.arange(1, degree + 1)
+                slope_by_u = by_u[:, 1:] * rising[:, None]
+                slope_by_v = (terms[:, :, 1:] * rising) @ of_v[:, :-1]
+                np.einsum("rkd,rkd->rd", of_u[:, :-1], slope_by_u, out=results[1])
+                np.einsum("rkd,rkd->rd", of_u, slope_by_v, out=results[2])
+                results[1:] *= per_unit
+        return results, outside
+
+
+def _powers(x: Floats, degree: int) -> Floats:
+    """Powers of x (rows, draws) up to a degree, (rows, degree + 1, draws)."""
+    powers = np.empty((len(x), degree + 1, x.shape[1]))
+    powers[:, 0] = 1.0
+    for k in range(degree):
+        np.multiply(powers[:, k], x, out=powers[:, k + 1])
+    return powers
+
+
+def make_surrogates(
+    data: RowSums,
+    low: Floats,
+    high: Floats,
+    allowed: float = _ERROR,
+    degrees: tuple[int, ...] = _DEGREES,
+) -> Surrogates:
+    """Polynomials over boxes (2, rows) of the first of `degrees` whose error is allowed."""
+    centre = 0.5 * (low + high)
+    reach = 0.5 * (high - low)
+    number = reach.shape[1]
+    most = (degrees[-1] // _POWERS_AT_ONCE + 1) * _POWERS_AT_ONCE
+    coefficients = np.zeros((number, most, most))
+    degree = np.zeros(number, dtype=np.int64)
+    rows = np.arange(number)
+    for tried in degrees:
+        terms, error = _fit_polynomials(
+            data, centre[:, rows], reach[:, rows], rows, tried
+        )
+        # false where it is not a number
+        good = error <= allowed / np.sqrt(number)
+        coefficients[rows, : tried + 1, : tried + 1] = terms
+        degree[rows] = tried
+        rows = rows[~good]
+        if not len(rows):
+            break
+    reach[:, rows] = 0.0
+    return Surrogates(centre, reach, coefficients, degree)
+
+
+def _fit_polynomials(
+    data: RowSums, centre: Floats, reach: Floats, rows: Ints, degree: int
+) -> Pair:
+    """Coefficients (rows, i, j) of polynomials, and their largest errors at random points."""
+
+    def exact(u: Floats, v: Floats) -> Floats:
+        m = centre[0] + u[:, None] * reach[0]
+        c = centre[1] + v[:, None] * reach[1]
+        return data.values(m, c, rows)
+
+    node = np.cos(np.pi * (np.arange(degree + 1) + 0.5) / (degree + 1))
+    to_powers = np.linalg.inv(np.vander(node, increasing=True))
+    u, v = (x.ravel() for x in np.meshgrid(node, node, indexing="ij"))
+    values = exact(u, v).reshape(len(node), len(node), -1)
+    # where values are not finite, the error is NaN
+    with np.errstate(invalid="ignore"):
+        terms = np.einsum("iu,jv,uvb->bij", to_powers, to_powers, values, optimize=True)
+    u, v = np.random.default_rng(0).uniform(-1.0, 1.0, (2, _TESTS))
+    powers = (x[:, None] ** np.arange(degree + 1) for x in (u, v))
+    near = np.einsum("ti,tj,bij->tb", *powers, terms, optimize=True)
+    return terms, np.abs(near - exact(u, v)).max(axis=0)
 
 
 @dataclass(frozen=True)
@@ -66,7 +216,7 @@ def near_densities(built: Problem, rows: Likelihood | None = None) -> Densities:
     def predictors(coefficients: Sequence[Floats]) -> list[Floats]:
         return [x @ values.T for values, x in zip(coefficients, designs, strict=True)]
 
-    def bound(coordinates: Floats) -> tuple[Floats, Floats]:
+    def bound(coordinates: Floats) -> Pair:
         point = space.at(coordinates)
         value, *slopes = rows.sums_and_slopes(*predictors(point.coefficients))
         by_coefficients = [
@@ -108,7 +258,7 @@ def rows_of_likelihood(built: Problem) -> Likelihood:
 def finite(function: Evaluate, chunk: int = CHUNK) -> Evaluate:
     """Evaluate in chunks of draws; what is not finite becomes -inf."""
 
-    def evaluate(rows: Floats) -> tuple[Floats, Floats]:
+    def evaluate(rows: Floats) -> Pair:
         with np.errstate(all="ignore"):
             parts = [function(rows[i : i + chunk]) for i in range(0, len(rows), chunk)]
         logp = np.concatenate([part[0] for part in parts])
@@ -205,7 +355,7 @@ class _Minibatches:
         )
         self._weight = len(built.score) / bins.shape[1]
 
-    def __call__(self, rows: Floats) -> tuple[Floats, Floats]:
+    def __call__(self, rows: Floats) -> Pair:
         """Value and gradient at coordinates (draws, dim)."""
         point = self._space.at(rows)
         pairs = zip(point.coefficients, self._start, strict=True)
@@ -233,7 +383,7 @@ class _Minibatches:
                 slope[draws] += by_move @ x
         return logp, point.gradient(by_coefficients)
 
-    def _remainder(self, moves: Floats, batch: Ints) -> tuple[Floats, Floats]:
+    def _remainder(self, moves: Floats, batch: Ints) -> Pair:
         """Exact less quadratic log marginals of a minibatch, and slopes in moves of the curves."""
         moved = self._curves[:, None, batch] + moves  # (2, draws, bins)
         value, *by_moves = self._data.value_and_gradient(moved[0], moved[1], batch)
@@ -260,9 +410,7 @@ class NearRows:
         self._exact(self.data.values, location, dispersion, outside, value[None])
         return value
 
-    def values_and_slopes(
-        self, location: Floats, dispersion: Floats
-    ) -> tuple[Floats, Floats]:
+    def values_and_slopes(self, location: Floats, dispersion: Floats) -> Pair:
         """Log marginals (rows, draws), and their slopes in both parameters (2, rows, draws)."""
         results, outside = self.surrogates.values_and_slopes(location, dispersion)
         self._exact(
@@ -293,7 +441,7 @@ class NearRows:
 
     def sums(self, location: Floats, dispersion: Floats) -> Floats:
         """Sums (draws,) over all rows at both parameters (rows, draws)."""
-        return np.asarray(self.values(location, dispersion).sum(axis=0))
+        return self.values(location, dispersion).sum(axis=0)
 
     def sums_and_slopes(
         self, location: Floats, dispersion: Floats

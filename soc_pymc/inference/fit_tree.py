@@ -1,29 +1,42 @@
 """Contents of a fit: draws, bins, data of further terms for scoring, and ArviZ's conventions."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import xarray as xr
 from scipy import sparse
 
-from .._lib.arrays import Floats, equal_parts
+from .._lib.arguments import Whole
+from .._lib.arrays import Floats, Pair, equal_parts
 from .._lib.errors import FitError
+from .._lib.work import phase
 from .._model.coordinates import Space
 from .._model.mixture_cells import WITHIN_BOUNDS
 from .._model.pilot import Pilot
-from .._model.problem import Problem, check_prior, mixture_data, prior_draws
+from .._model.problem import Problem, build, check_prior, mixture_data, prior_draws
 from .._model.rows import Rows, positions, rows_of
 from .._model.splines import Axis, project_monotone
 from .._model.terms import Curve
 from ..data.items import Grouping
 from ..data.statistics import Statistics
+from ..families.priors import Prior
 from ..families.rows import RowSums
 from ..families.scales import RANK, SCALES
 from ..families.truncated import TruncatedRows
-from ..fits.deferred import RowValues, deferred, flat
-from ..fits.fit import Fit, other_total_of_statistics
+from ..fits.fit import (
+    Fit,
+    Method,
+    RowValues,
+    Status,
+    deferred,
+    flat,
+    other_total_of_statistics,
+)
+from .clusters import for_clusters
 from .density import CHUNK, SAMPLED, with_labels
 
 _STEP = 1e-3  # of the mean's curve, for differences
@@ -34,6 +47,14 @@ _PARAMETER_DRAWS = 500
 _FEWEST_REPLICATES = 100
 _MOST_REPLICATED = 5_000_000  # numbers of one array: 40 MB
 _MOST_DRAWN = 40_000_000  # numbers of cells that replicates go through
+if TYPE_CHECKING:
+    import pymc as pm
+
+STORED_SEED = Whole(0, (1 << 63) - 1)
+
+
+type Groups = dict[str, xr.Dataset]
+"""Datasets by name of the group of the fit's `DataTree`."""
 
 
 def fit_tree(
@@ -209,7 +230,7 @@ def bin_table(
     rows, _ = rows_of(stats, stats.family, atoms=atoms)
     score = axes[0].inverse(positions(axes[0], rows)[0])
     score[rows.atom > 0] = rows.atoms
-    columns: dict[str, Any] = {"score": score, "n_items": n}
+    columns = {"score": score, "n_items": n}
     columns |= {
         name: data[name].to_numpy()[occupied] for name in ("score_min", "score_max")
     }
@@ -225,7 +246,7 @@ def bin_table(
     return bins, xr.Dataset({outcome.observed: ("bin", observed)})
 
 
-def draw_densities(fit: Fit, stats: Statistics) -> tuple[Floats, Floats]:
+def draw_densities(fit: Fit, stats: Statistics) -> Pair:
     """Log prior of top-level parameters and log likelihood of all draws, both (chain, draw)."""
     if fit.widened:
         raise FitError(
@@ -394,3 +415,39 @@ def _log_densities(space: Space, posterior: xr.Dataset) -> list[xr.Dataset]:
             )
         datasets.append(xr.Dataset(variables, {d: posterior[d] for d in SAMPLED}))
     return datasets
+
+
+# --- methods -------------------------------------------------------------------------------------
+
+
+class PosteriorMethod(Method):
+    """A method that draws from the posterior of a model."""
+
+    seed: int
+    # False if levels may be integrated out of the model
+    full: ClassVar[bool]
+
+    @abstractmethod
+    def draw(self, built: Problem) -> tuple[Groups, Status]:
+        """Return draws of the model's posterior with what describes them."""
+
+    def run(
+        self,
+        stats: Statistics,
+        prior: Prior,
+        model: "pm.Model | None",
+    ) -> tuple[xr.DataTree, Status]:
+        """Return draws from the posterior of the prior's model, or of an extended `model`."""
+        with phase("fit: pilot and model"):
+            built = build(stats, prior, full=self.full or model is not None)
+            if model is not None:  # in the coordinates of the same Laplace start
+                from .._model.pymc_model import extended
+
+                built = extended(built, model)
+        groups, status = self.draw(built)
+        if stats.blocks:
+            posterior = groups["posterior"]
+            wider, words = for_clusters(built, stats, prior, posterior, self.seed)
+            groups = {**groups, **wider}
+            status = replace(status, reason=status.reason + words)
+        return fit_tree(built, stats, groups, prior.monotone, self.seed), status

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._lib.arguments import A, OrNone
 from .._lib.errors import ConvergenceWarning, FitError, ItemsWarning, warn_user
-from .._lib.threads import one_blas_thread
+from .._lib.work import long_work
 from .._model.problem import prior_for
 from ..data.statistics import Statistics
 from ..families.priors import Prior
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pymc as pm
 
 
-@one_blas_thread
+@long_work
 def fit_prior(
     stats: Statistics,
     prior: Prior | None = None,
@@ -53,7 +53,7 @@ def fit_prior(
     )
     began = time.perf_counter()
     try:
-        tree, status = method.run(stats, prior, model, progress)
+        tree, status = method.run(stats, prior, model)
     except np.linalg.LinAlgError as error:
         raise FitError(
             f"the model cannot be computed with numbers of this size ({error}): bring scores, "

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Pair
 from .._model import problem
 from .._model.mixture_cells import MixtureCells
 from .._model.mixture_grid import cells_of_item
@@ -85,11 +85,11 @@ class Refits:
         """
         rng = np.random.default_rng(line)
         densities = near_densities(self._built, self._without(line))
-        points, log_weight = nearby_draws(densities, *self._gaussian, most_k, rng)
+        points, log_weight = nearby_draws(densities, self._gaussian, most_k, rng)
         weight, k, _ = importance(log_weight)
         return WithoutItem(self._curves(densities.draws(points)), weight, k)
 
-    def _start(self, fit: Fit) -> tuple[Floats, Floats]:
+    def _start(self, fit: Fit) -> Pair:
         """Mean and sds of the fit's Gaussian, if it is in these coordinates; else the Laplace's."""
         items = self._stats.data["n"].to_numpy()
         same_bins = np.array_equal(fit.curves.bins["n_items"], items[items > 0])

@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 from scipy import special
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Floats, Ints, Pair
 from .._model.coordinates import Point
 from .._model.problem import Problem
 from .density import (
@@ -22,10 +22,10 @@ from .density import (
     Values,
     finite,
     finite_values,
+    make_surrogates,
     posterior_draws,
 )
 from .row_kernels import add_slopes, add_values, solve
-from .row_polynomials import make_surrogates
 
 # pairs for weights and draws, and rows times pairs
 _MOST_PAIRS = 20
@@ -126,7 +126,7 @@ class LevelDensity:
         variance = _NOISE_PAIRS**2 / (_NOISE_PAIRS - 1.0) * spread
         return 1 + int(variance.sum(axis=0).mean() / _NOISE)
 
-    def _draw_noise(self, draws: int, pairs: int) -> tuple[Floats, Floats]:
+    def _draw_noise(self, draws: int, pairs: int) -> Pair:
         """Draws of the coefficients' prior, in units of tau, and of the sites' pulls."""
         levels = self._rows.number
         size = len(self._kind)
@@ -148,7 +148,7 @@ class LevelDensity:
         pull = np.ascontiguousarray(levels.pull[:, :, None] - coupled)
         return shared, tau, (tau * pull)[:, :, None]
 
-    def _proposed(self, point: Point, noise: tuple[Floats, Floats]) -> _Proposed:
+    def _proposed(self, point: Point, noise: Pair) -> _Proposed:
         """Proposals at shared coefficients and scales, which are smooth in these."""
         shared, tau, pull = self._pull(point)
         pushes = noise[0] + tau[:, None] * noise[1]
@@ -205,9 +205,7 @@ class LevelDensity:
             np.add.at(log_weight, (level, n, draw), exact.ravel())
         return log_weight, _AtRows(linear, deviations, (row, n, draw), curves)
 
-    def _slopes_of_rows(
-        self, at_rows: "_AtRows", weights: Floats
-    ) -> tuple[Floats, Floats]:
+    def _slopes_of_rows(self, at_rows: "_AtRows", weights: Floats) -> Pair:
         """Weighted slopes in deviations (G, K, N, draws), and in both curves (2 rows, draws)."""
         designs, shared = at_rows.linear[:2]
         level = self._rows.level
@@ -255,15 +253,13 @@ class LevelDensity:
     def fresh(self) -> Evaluate:
         """Value and gradient with fresh noise for every draw."""
 
-        def part(rows: Floats) -> tuple[Floats, Floats]:
+        def part(rows: Floats) -> Pair:
             noise = self._draw_noise(len(rows), _FRESH_PAIRS)
             return self._value_and_gradient(noise, rows)
 
         return finite(part, self._chunk(_FRESH_PAIRS))
 
-    def _value_and_gradient(
-        self, noise: tuple[Floats, Floats], rows: Floats
-    ) -> tuple[Floats, Floats]:
+    def _value_and_gradient(self, noise: Pair, rows: Floats) -> Pair:
         point = self._coordinates.at(rows)
         proposed = self._proposed(point, noise)
         number = proposed.log_ratio.shape[1]
@@ -283,7 +279,7 @@ class LevelDensity:
 
     def _slopes(
         self, proposed: _Proposed, weights: Floats, by_deviation: Floats
-    ) -> tuple[Floats, Floats]:
+    ) -> Pair:
         """Slopes in the sites' pulls (G, K, draws) and log scales (K, draws).
 
         `weights` (G, 1, N, draws) are the proposals' shares, and `by_deviation` (G, K, N, draws)

@@ -5,17 +5,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from tempfile import TemporaryDirectory
-from typing import ClassVar
 
 import numpy as np
 
 from .._lib.arguments import DRAWS, PROBABILITY, OneOf, Whole, convert_fields
 from .._lib.errors import FitError
-from .._lib.progress import is_shown
-from .._lib.threads import raising_interrupt
+from .._lib.work import is_shown, raising_interrupt
 from .._model.problem import Problem
 from ..fits.fit import Status
-from .methods import STORED_SEED, Groups, PosteriorMethod
+from .fit_tree import STORED_SEED, Groups, PosteriorMethod
 
 SAMPLERS = ("pymc", "nutpie", "numpyro", "blackjax")
 # statistics of samplers that PyMC has under other names
@@ -63,7 +61,7 @@ class NUTS(PosteriorMethod):
     1000
     """
 
-    full: ClassVar[bool] = True
+    full = True
     draws: int = 1000
     tune: int = 1000
     chains: int = 4
@@ -76,7 +74,7 @@ class NUTS(PosteriorMethod):
         rules = {"target_accept": PROBABILITY, "sampler": OneOf(*SAMPLERS)}
         convert_fields(self, seed=STORED_SEED, **sizes, **rules)
 
-    def draw(self, built: Problem, progress: bool | None) -> tuple[Groups, Status]:
+    def draw(self, built: Problem) -> tuple[Groups, Status]:
         """Return the chains of the sampler."""
         if not find_spec(self.sampler):
             raise FitError(
@@ -106,8 +104,8 @@ class NUTS(PosteriorMethod):
                 # without a name PyMC takes nutpie where it is installed
                 nuts_sampler=self.sampler,
                 var_names=[v.name for v in kept_variables(model)],
-                progressbar=is_shown(progress),
-                quiet=not is_shown(progress),
+                progressbar=is_shown(),
+                quiet=not is_shown(),
                 compute_convergence_checks=False,
             )
         names = "posterior", "sample_stats"

@@ -8,7 +8,7 @@ maximum. Importance weights show how good the result is.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -23,13 +23,12 @@ from .._lib.arguments import (
     convert_fields,
     refuse_beyond_memory,
 )
-from .._lib.arrays import Floats
+from .._lib.arrays import Floats, Pair
 from .._lib.errors import FitError
 from .._lib.laws import smoothed
-from .._lib.progress import Phase, phase
+from .._lib.work import Phase, phase
 from .._model.problem import Problem
 from ..fits.fit import PARETO_K, Status
-from .annealing import WIDER, annealed
 from .density import (
     Densities,
     Evaluate,
@@ -37,9 +36,8 @@ from .density import (
     near_densities,
     systematic,
 )
-from .fit_tree import in_chains
-from .methods import STORED_SEED, Groups, PosteriorMethod
-from .natural import improved, stepped
+from .fit_tree import STORED_SEED, Groups, PosteriorMethod, in_chains
+from .refinements import WIDER, Gaussian, annealed, improved, stepped
 
 # step in sd on either side, for the curvature of the posterior's bulk
 _REACH = 0.5
@@ -76,13 +74,13 @@ _REPAIRED = " after annealing (the Gaussian alone: k {k:.2f}, {ess:.1%})"
 
 def _maximise_bound(
     evaluate: Evaluate,
-    location: Floats,
-    factor: Floats,
+    start: Gaussian,
     draws: Floats,
     iterations: int,
     tolerance: float,
 ) -> tuple[Floats, Floats, str]:
     """Location and sds of the best draws, location + factor @ (sd * noise), and any problem."""
+    location, factor = start
     dim = draws.shape[1]
     values: list[float] = []
     history: list[float] = []
@@ -91,7 +89,7 @@ def _maximise_bound(
         mean = x[:dim]
         log_sd = x[dim:]
         sd = np.exp(log_sd)
-        logp, gradient = evaluate(location + (mean + sd * draws) @ factor.T)
+        logp, gradient = evaluate(start.at(mean + sd * draws))
         if not np.isfinite(logp).all():  # a step too far; the line search halves it
             return max([0.0, *values]) + 1e6, np.zeros_like(x)
         values.append(-(logp.mean() + log_sd.sum()))
@@ -149,7 +147,7 @@ def _decorrelated(evaluate: Evaluate, centre: Floats, sd: Floats) -> Floats:
         return np.diag(sd)
     value, vector = linalg.eigh(0.5 * (precision + precision.T))
     width = 1.0 / np.sqrt(np.clip(value, _WIDEST**-2, _WIDEST**2))
-    return np.asarray(sd[:, None] * ((vector * width) @ vector.T))
+    return sd[:, None] * ((vector * width) @ vector.T)
 
 
 def _cross(dim: int, rng: np.random.Generator) -> Floats:
@@ -160,24 +158,23 @@ def _cross(dim: int, rng: np.random.Generator) -> Floats:
 
 def _gaussian(
     evaluate: Evaluate, start: Floats, iterations: int, rng: np.random.Generator
-) -> tuple[tuple[Floats, Floats], str]:
-    """Location and factor of the Gaussian, w = location + factor @ N(0, I), and the problem."""
+) -> tuple[Gaussian, str]:
+    """The best Gaussian, and the problem."""
     # decorrelating at the start would mix the smoothing scales with the rest, and was worse
     options = _cross(len(start), rng), iterations
-    centre, sd, _ = _maximise_bound(
-        evaluate, start, np.eye(len(start)), *options, _ROUGH
-    )
+    standard = Gaussian(start, np.eye(len(start)))
+    centre, sd, _ = _maximise_bound(evaluate, standard, *options, _ROUGH)
     factor = _decorrelated(evaluate, centre, sd)
-    location, sd, problem = _maximise_bound(evaluate, centre, factor, *options, _FINE)
-    return (location, factor * sd), problem
+    decorrelated = Gaussian(centre, factor)
+    location, sd, problem = _maximise_bound(evaluate, decorrelated, *options, _FINE)
+    return Gaussian(location, factor * sd), problem
 
 
 @dataclass(frozen=True, eq=False)
 class _Draws:
-    """Draws of a Gaussian, w = location + factor @ noise, with log importance weights."""
+    """Draws of a Gaussian, by their noise, with log importance weights."""
 
-    location: Floats
-    factor: Floats
+    gaussian: Gaussian
     noise: Floats
     log_weight: Floats
 
@@ -188,7 +185,7 @@ class _Draws:
 
     def points(self, numbers: Any = slice(None)) -> Floats:
         """Coordinates of some draws, by default all."""
-        return np.asarray(self.location + self.noise[numbers] @ self.factor.T)
+        return self.gaussian.at(self.noise[numbers])
 
 
 @dataclass(frozen=True)
@@ -217,7 +214,7 @@ class VI(PosteriorMethod):
     1000
     """
 
-    full: ClassVar[bool] = False
+    full = False
     seed: int = 0
     draws: int = 1000
     batch: int | None = None
@@ -229,18 +226,16 @@ class VI(PosteriorMethod):
             self, seed=STORED_SEED, draws=DRAWS, batch=batch, max_iterations=DRAWS
         )
 
-    def draw(self, built: Problem, progress: bool | None) -> tuple[Groups, Status]:
+    def draw(self, built: Problem) -> tuple[Groups, Status]:
         """Return draws of the Gaussian, weighted by importance and repaired where it is poor."""
-        return _run_variational(built, self, progress)
+        return _run_variational(built, self)
 
 
-def _run_variational(
-    built: Problem, method: VI, progress: bool | None
-) -> tuple[Groups, Status]:
+def _run_variational(built: Problem, method: VI) -> tuple[Groups, Status]:
     """Groups for the fit's `DataTree`, and its status."""
     rng = np.random.default_rng(method.seed)
     start = built.space.start
-    with phase("fit: preparing the evidence bound", enabled=progress):
+    with phase("fit: preparing the evidence bound"):
         densities = _densities(built, rng, method.draws)
         bins = len(built.score)
         batch = method.batch
@@ -253,22 +248,18 @@ def _run_variational(
             evaluate = minibatch_density(
                 built, systematic(bins, batch, len(start), rng)
             )
-    with phase(
-        "fit: variational inference", unit="evaluations", enabled=progress
-    ) as shown:
+    with phase("fit: variational inference", unit="evaluations") as shown:
         counted = _counted(evaluate, shown)
         gaussian, problem = _gaussian(counted, start, method.max_iterations, rng)
         if densities.fresh and not problem:
             fresh = replace(densities, fresh=_counted(densities.fresh, shown))
             densities, gaussian = improved(fresh, gaussian, rng)
-    with phase(
-        "fit: draws and Pareto k", unit="evaluations", enabled=progress
-    ) as shown:
+    with phase("fit: draws and Pareto k", unit="evaluations") as shown:
         bound = _counted(densities.bound, shown)
         densities = replace(
             densities, bound=bound, weights=_counted(densities.weights, shown)
         )
-        weighed = _weighed_draws(densities, *gaussian, method.draws, rng)
+        weighed = _weighed_draws(densities, gaussian, method.draws, rng)
         draws, words = _repaired(
             densities, weighed, max(method.draws, _FEWEST_DRAWS), rng
         )
@@ -277,12 +268,13 @@ def _run_variational(
     weights = xr.Dataset(
         {"log_weight": (("chain", "draw"), draws.log_weight[numbers][None])}
     )
-    sd = np.sqrt((draws.factor**2).sum(axis=1))
+    location, factor = draws.gaussian
+    sd = np.sqrt((factor**2).sum(axis=1))
     groups = {
         "posterior": in_chains(posterior),
         "sample_stats": in_chains(weights),
         "variational": xr.Dataset(
-            {"mean": ("coordinate", draws.location), "sd": ("coordinate", sd)}
+            {"mean": ("coordinate", location), "sd": ("coordinate", sd)}
         ),
     }
     k, ess = draws.quality
@@ -337,17 +329,15 @@ def _repaired(
     """Draws, annealed where the Gaussian is poor, with words for the status."""
     chosen = latest = draws
     words = ""
-    location = draws.location
-    factor = draws.factor
+    gaussian = draws.gaussian
     for enough, options in zip((densities.fewest, _ENOUGH), tries, strict=False):
         k, ess = latest.quality
         if k <= most_k and ess >= enough:
             break
         number, widening = options
-        moves = annealed(
-            densities.bound, location, factor, size, number, rng, widening=widening
-        )
-        latest = _Draws(location, factor, *moves)
+        bound = densities.bound
+        moves = annealed(bound, gaussian, size, number, rng, widening=widening)
+        latest = _Draws(gaussian, *moves)
         gap = densities.gap(latest.points())
         latest = replace(latest, log_weight=latest.log_weight + gap)
         k = latest.quality[0]
@@ -356,41 +346,39 @@ def _repaired(
             chosen = latest
             words = _REPAIRED.format(k=draws.quality[0], ess=draws.quality[1])
         if not k <= most_k:
-            location, factor = _refined(latest)
+            gaussian = _refined(latest)
     return chosen, words
 
 
 # --- other posteriors near a fit's ----------------------------------------------------------------
 
 
-def nearby_gaussian(
-    evaluate: Evaluate, mean: Floats, sd: Floats
-) -> tuple[Floats, Floats]:
-    """Location and factor of the best Gaussian from one with about this mean and these sds."""
+def nearby_gaussian(evaluate: Evaluate, mean: Floats, sd: Floats) -> Gaussian:
+    """The best Gaussian from one with about this mean and these sds."""
     factor = _decorrelated(evaluate, mean, sd)
+    start = Gaussian(mean, factor)
     cross = _cross(len(mean), np.random.default_rng(0))
-    location, sd, _ = _maximise_bound(
-        evaluate, mean, factor, cross, _NEARBY_STEPS, _ROUGH
-    )
-    return location, factor * sd
+    location, sd, _ = _maximise_bound(evaluate, start, cross, _NEARBY_STEPS, _ROUGH)
+    return Gaussian(location, factor * sd)
 
 
 def nearby_draws(
     densities: Densities,
-    location: Floats,
-    factor: Floats,
+    gaussian: Gaussian,
     most_k: float,
     rng: np.random.Generator,
-) -> tuple[Floats, Floats]:
+) -> Pair:
     """Coordinates of draws and their log weights, where a Gaussian nearby is a good start."""
-    steps = stepped(densities.bound, location, factor, _NEARBY_CROSSES, rng)
-    noise = rng.normal(size=(_FEWEST_DRAWS, len(location)))
-    log_weight = densities.weights(steps.location + noise @ steps.factor.T)
+    gaussian = stepped(densities.bound, gaussian, _NEARBY_CROSSES, rng).gaussian
+    noise = rng.normal(size=(_FEWEST_DRAWS, len(gaussian.location)))
+    log_weight = densities.weights(gaussian.at(noise))
     log_weight += 0.5 * (noise**2).sum(axis=1)
-    weighed = _Draws(steps.location, steps.factor, noise, log_weight)
+    weighed = _Draws(gaussian, noise, log_weight)
     densities = replace(densities, fewest=_ENOUGH)
     size = _FEWEST_DRAWS // 2
-    draws, _ = _repaired(densities, weighed, size, rng, most_k, _NEARBY_ANNEALED)
+    draws, _ = _repaired(
+        densities, weighed, size, rng, most_k=most_k, tries=_NEARBY_ANNEALED
+    )
     return draws.points(), draws.log_weight
 
 
@@ -408,19 +396,19 @@ def importance(log_weight: Floats) -> tuple[Floats, float, float]:
 
 def _weighed_draws(
     densities: Densities,
-    location: Floats,
-    factor: Floats,
+    gaussian: Gaussian,
     requested: int,
     rng: np.random.Generator,
 ) -> _Draws:
     """Draws of the Gaussian with their log importance weights; more if k is unclear."""
     # Pareto k of 1,000 draws has a standard error near 0.15
-    noise = np.empty((0, len(location)))
+    size = len(gaussian.location)
+    noise = np.empty((0, size))
     log_weight = np.empty(0)
     number = max(requested, _FEWEST_DRAWS)
     while len(noise) < number:
-        fresh = rng.normal(size=(number - len(noise), len(location)))
-        weight = densities.weights(location + fresh @ factor.T)
+        fresh = rng.normal(size=(number - len(noise), size))
+        weight = densities.weights(gaussian.at(fresh))
         weight += 0.5 * (fresh**2).sum(axis=1)
         noise = np.concatenate([noise, fresh])
         log_weight = np.concatenate([log_weight, weight])
@@ -434,14 +422,15 @@ def _weighed_draws(
         elif not ess >= _CLEAR_ESS:
             made = min(densities.made, densities.effective / ess)
             number = max(number, int(requested * made))
-    return _Draws(location, factor, noise, log_weight)
+    return _Draws(gaussian, noise, log_weight)
 
 
-def _refined(draws: _Draws) -> tuple[Floats, Floats]:
-    """Location and factor with the weighted draws' moments (Paananen et al. 2021)."""
+def _refined(draws: _Draws) -> Gaussian:
+    """The Gaussian with the weighted draws' moments (Paananen et al. 2021)."""
     weight, k, ess = importance(draws.log_weight)
+    location, factor = draws.gaussian
     if not np.isfinite(k):
-        return draws.location, draws.factor
+        return draws.gaussian
     mean = weight @ draws.noise
     residual = draws.noise - mean
     covariance = (weight[:, None] * residual).T @ residual
@@ -451,7 +440,7 @@ def _refined(draws: _Draws) -> tuple[Floats, Floats]:
     root = (
         vector * np.sqrt(np.clip(value, _NARROWEST_STEP**2, _WIDEST_STEP**2))
     ) @ vector.T
-    return draws.location + draws.factor @ (trust * mean), draws.factor @ root
+    return Gaussian(location + factor @ (trust * mean), factor @ root)
 
 
 def kept_draws(

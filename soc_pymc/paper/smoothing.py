@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy import linalg, optimize, special
 from scipy.optimize import elementwise
 
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Floats, Ints, Pair
 from .._model.splines import (
     Axis,
     natural_spline,
@@ -21,7 +21,6 @@ from .._model.splines import (
 )
 from ..families.family import Family
 from ..families.poisson import inverse_trigamma
-from ..families.rows import Pair
 from ..families.scales import LOG
 
 # of components: weights, and means and sds of log theta, logit theta or theta, each (bins, R)

@@ -18,7 +18,7 @@ from .._lib.arguments import (
     shown,
     switch,
 )
-from .._lib.arrays import Floats, Ints, equal_parts
+from .._lib.arrays import Floats, Ints, Pair, equal_parts
 from .._lib.errors import FitError
 from .._lib.reprs import counted
 from ..families import FAMILIES
@@ -507,9 +507,7 @@ def _merged_outcomes(fit: Fit) -> tuple[Floats, Floats, Floats]:
     return _drawn_at(fit, merged[inside]), estimate[inside], error[inside]
 
 
-def _listed_estimates(
-    fit: Fit, score: Floats, y: Floats, group: Ints
-) -> tuple[Floats, Floats]:
+def _listed_estimates(fit: Fit, score: Floats, y: Floats, group: Ints) -> Pair:
     """Return the means of theta, and their errors, that explain totals of items of 1 or more.
 
     They are one step from the curve, along the slope of the totals in it.

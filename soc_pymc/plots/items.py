@@ -187,7 +187,7 @@ def _points(ax: Axes, items: pd.DataFrame, score: str, rates: bool) -> None:
     norm = colors.LogNorm(low, high) if logarithmic else colors.Normalize(low, high)
     # items of a large size are few and drawn last, on top
     items = items.sort_values("size", kind="stable")
-    look: dict[str, Any] = {"c": items["t"], "norm": norm, **_LOOK}
+    look = {"c": items["t"], "norm": norm, **_LOOK}
     size = items["size"].to_numpy()
     areas = _areas(size, size)
     points = ax.scatter(items["rate"], items["theta"], s=areas, **look)

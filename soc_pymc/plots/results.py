@@ -14,8 +14,8 @@ from .._lib.arguments import A, OrNone, Real, Whole, shown
 from .._lib.errors import FitError
 from .._lib.reprs import counted, number
 from ..checks._check import CheckResult
+from ..checks.advice import residuals
 from ..checks.findings import Result, p_value, worst_first
-from ..checks.outliers import residuals
 from ..families.scales import LOG
 from . import style
 from .style import AX, Panels
@@ -112,7 +112,7 @@ def plot_pit(
         drawn, labels = panel.get_legend_handles_labels()
         handles |= dict(zip(labels, drawn, strict=True))
     if ax is None:
-        outside: dict[str, Any] = {"loc": "outside upper center", "ncols": 5}
+        outside = {"loc": "outside upper center", "ncols": 5}
         axes[0].figure.legend(handles=[*handles.values()], **outside, **style.FRAMELESS)
     return axes
 

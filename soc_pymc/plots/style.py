@@ -85,7 +85,7 @@ def finish(
         width = 72 * ax.bbox.width / ax.figure.dpi
         columns = max(1, int(width / (_KEY + _LETTER * max(map(len, labels)))))
         lines = -(-len(labels) // columns)
-        place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1)}
+        place = {"loc": "lower left", "bbox_to_anchor": (0, 1)}
         ax.legend(ncols=columns, borderaxespad=0, **place, **FRAMELESS)
     ax.set_title(title, fontsize=fontsize, loc="left", pad=6 + _LINE * lines)
     ax.set_xlabel(x)

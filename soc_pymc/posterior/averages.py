@@ -14,7 +14,7 @@ from scipy import special
 from scipy.interpolate import RegularGridInterpolator
 
 from .. import prior_table
-from .._lib.arrays import Columns, Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints, Pair
 from ..fits.curves import Curves
 from .item_columns import (
     Scorer,
@@ -39,7 +39,6 @@ _WITHIN = 0.02
 # draws of distributions of items left out, which tests of thousands of items compare
 _DRAWS_WITHOUT = 250
 
-_Pair = tuple[Floats, Floats]
 # From log densities (members, n) of outcomes, the ends (2, members, n) of their cdf intervals, made
 # when called, weights (members, n), and ways in which these vary, to summaries (rows, n)
 _Summary = Callable[[Floats, Callable[[], Any], Floats, Sequence[Floats]], Floats]
@@ -85,7 +84,7 @@ def _by_table(posterior: Posterior, probs: Sequence[float], columns: Columns) ->
     rows, flagged = prior_table.summaries_of(table_of(curves), nodes, number, probs)
     by_draws = np.flatnonzero(flagged)
     if not len(by_draws):
-        return np.asarray(rows)
+        return rows
     score = _by_draws(posterior, probs)
     if len(probs) and not curves.prior.gridded:
         for items, on_mesh in _on_meshes(posterior, score, columns, by_draws):
@@ -98,7 +97,7 @@ def _by_table(posterior: Posterior, probs: Sequence[float], columns: Columns) ->
         if len(unsolved):  # the approximation has no digits there
             exact = _by_draws(posterior, probs, exact=True)
             rows[:, unsolved] = exact(select(columns, unsolved))
-    return np.asarray(rows)
+    return rows
 
 
 # --- quantiles of items that are alike, on a mesh of score, size and outcome ---------------------
@@ -183,7 +182,7 @@ def _at_places(curves: Curves, columns: Columns, places: dict[int, Floats]) -> C
     return items
 
 
-def _expected_outcome(curves: Curves, columns: Columns) -> tuple[Floats, Floats]:
+def _expected_outcome(curves: Curves, columns: Columns) -> Pair:
     """Expected outcome, of counts as log(1 + y), and the unit of departures from it."""
     size = own_outcomes(curves.outcome, columns)[1]
     average = curves.average(columns["score"], columns.get("group"), size)
@@ -209,7 +208,7 @@ def _quantiles(rows: Floats, shape: Floats, positive: bool) -> Floats:
 # --- outcomes ------------------------------------------------------------------------------------
 
 
-def cdf_interval(posterior: Posterior, columns: Columns) -> _Pair:
+def cdf_interval(posterior: Posterior, columns: Columns) -> Pair:
     """P(Y < y) and P(Y <= y), each (n,); equal if continuous."""
     outcomes = own_outcomes(posterior.outcome, columns)
     before = prior_columns(posterior.outcome, columns)
@@ -218,7 +217,7 @@ def cdf_interval(posterior: Posterior, columns: Columns) -> _Pair:
 
 def further_cdf_interval(
     posterior: Posterior, columns: Columns, outcome: Floats, size: Floats
-) -> _Pair:
+) -> Pair:
     """`cdf_interval` of further outcomes with sizes, each (n,), given those in `columns`.
 
     Without these they are the items' own, who are in the table.
@@ -320,16 +319,16 @@ def _given_noise(
     weight, a, b = (x.reshape(-1, x.shape[2]) for x in (weight, *theta))
     averages, total = prior_table.moments(family, (weight, a, b), prior_table.ARRAYS)
     flagged = before.flagged | ~close
-    return prior_table.Mixture(weight / total, a, b, averages, zero, flagged)
+    return prior_table.Mixture(weight / total, a, b, averages, zero, flagged=flagged)
 
 
 def _node_weights(theta: prior_table.Mixture) -> Floats:
     """Weights of nodes, (nodes, n), of which theta = 0, if it may be so, is the last."""
     if theta.zero is None:
-        return np.asarray(theta.weight)
+        return theta.weight
     weight = (1.0 - theta.zero) * theta.weight
     weight[-1] = theta.zero
-    return np.asarray(weight)
+    return weight
 
 
 def density_moments(posterior: Posterior, columns: Columns) -> Floats:
@@ -340,7 +339,7 @@ def density_moments(posterior: Posterior, columns: Columns) -> Floats:
     return _over_members(posterior, columns, 3, _density_moments, posterior)
 
 
-def cdf_without(posterior: Posterior, columns: Columns) -> _Pair:
+def cdf_without(posterior: Posterior, columns: Columns) -> Pair:
     """`cdf_interval` of items that are left out of the fit, as draws weighted by 1 / p say."""
     drawn = posterior_under(posterior.curves.thin(_DRAWS_WITHOUT))
     return proper(*_over_members(posterior, columns, 2, _ends_without, drawn))
@@ -434,12 +433,12 @@ def _ends_without(
             (way * below_and_upto).sum(axis=1) * (way * density).sum(axis=0)
             for way in ways
         )
-        return np.asarray((weight * below_and_upto).sum(axis=1) - moved / mean)
+        return (weight * below_and_upto).sum(axis=1) - moved / mean
     inverse = weight * np.exp(log_density.min(axis=0) - log_density)
-    return np.asarray((inverse * below_and_upto).sum(axis=1) / inverse.sum(axis=0))
+    return (inverse * below_and_upto).sum(axis=1) / inverse.sum(axis=0)
 
 
-def proper(below: Floats, upto: Floats) -> _Pair:
+def proper(below: Floats, upto: Floats) -> Pair:
     """Ends of a probability interval, clipped to [0, 1] and sorted, because of rounding."""
     upto = np.clip(upto, 0.0, 1.0)
     return np.clip(below, 0.0, upto), upto

@@ -19,17 +19,16 @@ from .._lib.arguments import (
 )
 from .._lib.arrays import Columns, Floats
 from .._lib.errors import FitError, ItemsWarning, warn_user
-from .._lib.threads import one_blas_thread
-from ..data.items import label_of
-from ..data.roles import CROSS, MARK
+from .._lib.work import one_blas_thread
+from ..data.items import CROSS, MARK, label_of
 from ..data.statistics import STATISTICS, Statistics
 from ..families import family_of
 from ..families.priors import Prior
 from ..families.scales import LINEAR, LOG, LOGIT, SCALES
 from ..fits.curves import Curves
 from ..fits.fit import Fit
+from .item_columns import bin_scores_of, warn_of_extrapolation
 from .predictive import Posterior, posterior_of, posterior_under
-from .scores import bin_scores_of, warn_of_extrapolation
 from .weights import P_ZERO, moment_variables
 
 _POINTS = 200

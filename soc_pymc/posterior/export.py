@@ -1,21 +1,38 @@
-"""Files of a fit's prior, for scoring items elsewhere, with its errors on simulated items."""
+"""A fit elsewhere: files of its prior, item posteriors as an Ibis expression and as SQL text.
+
+The formulas are those of `soc_pymc.prior_table`, on columns of an engine. Comparisons find the cell
+of distinct items; they are joined to its nodes, and sums over the nodes give their posteriors.
+"""
 
 import json
 import os
+import re
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import reduce
+from itertools import count as numbered
+from operator import and_, methodcaller
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .._lib.arguments import path_of
-from .._lib.errors import FitError
+from .. import prior_table
+from .._lib.arguments import A, names_of, path_of, shown
+from .._lib.errors import FitError, ItemsError
 from .._lib.files import replacing
-from .._lib.threads import one_blas_thread
+from .._lib.work import one_blas_thread
+from ..data.engines import read_columns, with_bins
+from ..data.formulas import exact
+from ..data.items import ANY_ITEMS, CROSS, ITEMS, Items, Roles
+from ..data.sources import chosen, kind_of
+from ..families.scales import MIDDLE
 from ..fits.curves import Curves
 from ..fits.fit import FIT, Fit
 from ..prior_table import PriorTable, by_group, checksum, posterior_summaries
 from .averages import scorer, table_items
+from .item_columns import posterior_roles, refuse_taken
 from .predictive import posterior_under
 from .prior_build import Nodes, digest_of, table_of
 
@@ -29,6 +46,18 @@ _FAR = 0.1
 _MOST_ITEMS = 0.99  # share of them whose errors must be smaller
 # sizes of these items, in those of their bins
 _TIMES = (0.25, 1.0, 4.0, 16.0)
+# a LIMIT without which Postgres computes a column again at every use
+_ALL = 2**62
+# Newton steps for quantiles on the nodes
+_STEPS = 3
+_MIXTURE_STEPS = 4
+# PostgreSQL fails where an exponential underflows
+_LEAST_EXPONENT = -700.0
+# dialects by their names in Ibis and SQLGlot: Ibis compiles Spark's only for a session
+_DIALECTS = {"pyspark": ("databricks", "spark"), "spark": ("databricks", "spark")}
+_MOST_TEXT = 1_000_000  # characters of a SELECT
+_PART = r'(?:[^\W\d]\w*|"(?:[^"\x00-\x1f]|"")+")'
+_NAME = re.compile(rf"{_PART}(?:\.{_PART}){{0,2}}")
 
 
 @one_blas_thread
@@ -148,7 +177,7 @@ def _errors(curves: Curves, table: PriorTable) -> dict[str, float]:
     probes = rng.choice(len(n), _PROBES, p=n / n.sum())
     size = bins[outcome.size].to_numpy() / (n if outcome.sizes_add else 1.0)
     size = size[probes] * rng.choice(_TIMES, _PROBES)
-    columns: dict[str, Any] = {"score": bins["score"].to_numpy()[probes]}
+    columns = {"score": bins["score"].to_numpy()[probes]}
     # trials are whole
     columns[outcome.size] = np.where(size < 1.0, size, np.round(size))
     if curves.groups:
@@ -170,3 +199,513 @@ def _errors(curves: Curves, table: PriorTable) -> dict[str, float]:
             reason = f"{distance} {items}, and may be {_FAR}. Score items by soc.item_posteriors"
             raise FitError(f"a table cannot follow this prior: {reason}")
     return {name: float(error.max(initial=0.0)) for name, error in errors.items()}
+
+
+# --- item posteriors as an expression and as SQL -------------------------------------------------
+
+
+def posterior_expression(
+    fit: Fit, items: Items, *, quantiles: Sequence[float] = (0.05, 0.95)
+) -> Any:
+    """Build the posterior of every item as an Ibis expression, which is not executed.
+
+    Parameters
+    ----------
+    fit : Fit
+        The fit, of any prior that `export_prior` can write.
+    items : PoissonItems, NormalItems or BinomialItems
+        Items over an Ibis table, on any backend.
+    quantiles : Sequence[float]
+        Levels, from 0.005 to 0.995.
+
+    Returns
+    -------
+    ibis.Table
+        The user's columns, in any order of rows, those of `item_posteriors` and ``flagged``. The
+        numbers are the same, except for flagged items, which `item_posteriors` scores over all
+        draws. They are NULL for items that it would refuse, and for groups that the fit does not
+        know. There is no warning of scores far outside the fit's.
+
+    Raises
+    ------
+    ItemsError
+        If the items are not over an Ibis table, or a column is missing or has a name that is taken.
+    FitError
+        If the fit's prior cannot be exported, as `export_prior` says.
+
+    Examples
+    --------
+    >>> import ibis, soc_pymc as soc
+    >>> table = ibis.memtable(items.source)
+    >>> ads = soc.PoissonItems(table, score="score", count="count", exposure="exposure")
+    >>> "theta_q95" in soc.posterior_expression(fit, ads).columns
+    True
+    """
+    curves = FIT(fit, "fit").curves
+    A(Items, f"{ANY_ITEMS} of an Ibis table")(items, "items", ItemsError)
+    if kind_of(items.source) != "ibis":
+        remedy = 'soc.item_posteriors, or pass ibis.duckdb.connect().read_parquet("items.parquet")'
+        raise ItemsError(f"an expression needs items over an Ibis table: use {remedy}")
+    roles = posterior_roles(curves, items)
+    table = items.source
+    nodes = _small_table(**described(curves)[1])
+    _refuse_columns(table.columns, roles, _new_columns(curves, quantiles))
+    sheet = _sheet_of(curves, table, table.get_backend().name)
+    return _expression(curves, sheet, roles, quantiles, nodes)
+
+
+def posterior_sql(
+    fit: Fit, table: str, *, score: str | None = None, count: str | None = None,
+    exposure: str | None = None, value: str | None = None, noise_sd: str | None = None,
+    successes: str | None = None, trials: str | None = None,
+    group: str | Sequence[str] | None = None, columns: Sequence[str] = (),
+    quantiles: Sequence[float] = (0.05, 0.95), prior: str | None = None, dialect: str = "duckdb",
+) -> str:  # fmt: skip
+    """Write the posterior of every item as the text of one SELECT.
+
+    Parameters
+    ----------
+    fit : Fit
+        The fit, of any prior that `export_prior` can write.
+    table : str
+        Name of the table of items, such as ``'sales."Ads 2024"'``.
+    score : str or None
+        Column of the scores; None takes that of the fit's items, here and below.
+    count : str or None
+        Column of counts.
+    exposure : str or None
+        Column of exposures.
+    value : str or None
+        Column of values.
+    noise_sd : str or None
+        Column of noise sds.
+    successes : str or None
+        Column of successes.
+    trials : str or None
+        Column of trials.
+    group : str, Sequence[str] or None
+        Columns of groups.
+    columns : Sequence[str]
+        Other columns to keep, such as the items' key.
+    quantiles : Sequence[float]
+        Two levels, from 0.005 to 0.995.
+    prior : str or None
+        Table that holds the file of ``soc.export_prior(fit, "prior.parquet")``, loaded unchanged;
+        there is no row if it is another fit's. None writes its numbers into the text.
+    dialect : str
+        SQL dialect, such as ``"duckdb"``, ``"postgres"``, ``"pyspark"``, ``"databricks"``,
+        ``"bigquery"``, ``"snowflake"``, ``"trino"`` or another one that Ibis supports.
+
+    Returns
+    -------
+    str
+        A SELECT of these columns and the new ones of `posterior_expression`, of at most a million
+        characters.
+
+    Raises
+    ------
+    ItemsError
+        If a name is taken, columns are not those of the fit's kind of items, or the table's name or
+        the dialect is unknown.
+    FitError
+        If the fit's prior cannot be exported, as `export_prior` says, or the text would be longer.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> sql = soc.posterior_sql(fit, "sales.ads", columns=["ad_id"], dialect="trino")
+    >>> '"ad_id"' in sql and "FROM sales.ads" in sql
+    True
+    """
+    import ibis
+
+    columns = names_of(columns, "columns", ItemsError)
+    curves = FIT(fit, "fit").curves
+    tables = {"table": table} | ({} if prior is None else {"prior": prior})
+    _check_names(tables)
+    if not (isinstance(dialect, str) and dialect.strip()):
+        raise ItemsError(f"dialect={shown(dialect)} must be a name, as str")
+    outcome = curves.outcome
+    known = curves.roles
+    arguments = {"score": score, "count": count, "exposure": exposure, "value": value}
+    arguments |= {"noise_sd": noise_sd, "successes": successes, "trials": trials}
+    named = {role: column for role, column in arguments.items() if column is not None}
+    roles_of_fit = ("score", outcome.observed, outcome.size)
+    if unknown := [role for role in named if role not in roles_of_fit]:
+        reason = f"the fit's items, which have {outcome.observed}= and {outcome.size}="
+        raise ItemsError(f"{unknown[0]}= is not a column of {reason}")
+    by_role = {role: known.get(role, role) for role in roles_of_fit} | named
+    if group is not None and not curves.groups:
+        raise ItemsError(
+            "group= is for fits with curves for each group: this one has none"
+        )
+    if curves.groups:
+        by_role |= known.groups if group is None else Roles.of_groups(group)
+    refuse_estimated_noise(curves)
+    items = ITEMS[outcome.kind](table, **Roles(by_role).arguments)
+    roles = posterior_roles(curves, items)
+    users = list(dict.fromkeys([*roles.columns, *columns]))
+    _refuse_columns(users, roles, _new_columns(curves, quantiles))
+    # decimals, so that the cast to float64 is always written
+    kinds = dict.fromkeys(users, "decimal") | dict.fromkeys(
+        roles.groups.values(), "string"
+    )
+    nodes = _small_table(**described(curves)[1])
+    source = ibis.table(kinds, name="soc_table")
+    if prior is not None:
+        nodes = ibis.table(dict(nodes.schema()) | {"fit": "string"}, name="soc_prior")
+    sheet = _sheet_of(curves, source, dialect)
+    scored = _expression(curves, sheet, roles, quantiles, nodes)
+    return _text_of(scored, tables, dialect)
+
+
+# --- the expression ------------------------------------------------------------------------------
+
+
+def _new_columns(curves: Curves, levels: Sequence[float]) -> list[str]:
+    """Names of the new columns, if the fit has an accurate prior table."""
+    quantiles = map(prior_table.quantile_name, levels)
+    zero = ["p_zero"] * described(curves)[0]["zero"]
+    return ["theta_mean", "theta_sd", "theta_var", *quantiles, *zero, "flagged"]
+
+
+def _refuse_columns(columns: Sequence[str], roles: Roles, names: Sequence[str]) -> None:
+    """Refuse tables that lack a column or already have one of the new `names`."""
+    chosen(columns, roles.columns)
+    refuse_taken(names, [column.lower() for column in columns])
+    if reserved := [name for name in columns if name.lower().startswith("soc_")]:
+        raise ItemsError(f"columns named soc_... are reserved: rename {reserved[0]!r}")
+
+
+class _Sheet:
+    """Rows of items with `keys`, and functions `xp` of `prior_table` that add columns to them.
+
+    Columns are deferred: each is read from the rows as they are when it is used.
+    """
+
+    def __init__(self, rows: Any, keys: Sequence[str], engine: str) -> None:
+        import ibis
+
+        self.rows = rows
+        self.keys = list(keys)
+        self.engine = engine
+        self.low = ibis.least
+        self.high = ibis.greatest
+        self.where = ibis.ifelse
+        self.exact = exact
+        self.log, self.sqrt = map(methodcaller, ("ln", "sqrt"))
+        self._columns = ibis._
+        self._names = (f"v{k}" for k in numbered())
+
+    def __getitem__(self, name: str) -> Any:
+        return self._columns[f"soc_{name}"]
+
+    def add(self, **values: Any) -> "_Sheet":
+        """Add columns, computed once each."""
+        rows = self.rows.mutate(
+            **{f"soc_{name}": value for name, value in values.items()}
+        )
+        self.rows = rows.limit(_ALL) if self.engine == "postgres" else rows
+        return self
+
+    def on(self, rows: Any) -> "_Sheet":
+        """Other rows of these items."""
+        return _Sheet(rows, self.keys, self.engine)
+
+    def grouped(self, *names: str, **aggregates: Any) -> Any:
+        """Aggregates of the rows of each item, and of equal values of columns."""
+        by = [*self.keys, *(f"soc_{name}" for name in names)]
+        columns = {f"soc_{name}": value for name, value in aggregates.items()}
+        return self.rows.group_by(by).aggregate(**columns)
+
+    def only(self, *names: str) -> Any:
+        """The rows with the keys and these columns alone."""
+        return self.rows.select(*self.keys, *(f"soc_{name}" for name in names))
+
+    def _named(self, value: Any) -> str:
+        self.add(**{(name := next(self._names)): value})
+        return name
+
+    def keep(self, value: Any) -> Any:
+        return self[self._named(value)]
+
+    def exp(self, value: Any) -> Any:
+        return self.high(value, _LEAST_EXPONENT).exp()
+
+    def clip(self, value: Any, low: Any, high: Any) -> Any:
+        return self.low(self.high(value, low), high)
+
+    def interp(
+        self, value: Any, places: Sequence[float], values: Sequence[float]
+    ) -> Any:
+        """Straight lines between known places, level beyond them."""
+        cuts = np.array(places)
+        reach = np.abs(places).max() + 1.0
+        start = np.append(cuts[0] - reach, cuts)
+        height = np.pad(values, 1, "edge")
+        slope = np.diff(height) / np.diff(start, append=cuts[-1] + reach)
+        start, height, slope = self.take(
+            self.bin(cuts, value), start, height[:-1], slope
+        )
+        return height + (value - start) * slope
+
+    def total(self, *values: Any) -> list[Any]:
+        return self._joined([value.sum() for value in values])
+
+    def most(self, value: Any) -> Any:
+        return self._joined([value.max()])[0]
+
+    def _joined(self, aggregates: Sequence[Any]) -> list[Any]:
+        """Aggregates of the rows of each item, as columns of these rows."""
+        named = {next(self._names): value for value in aggregates}
+        self.rows = self.rows.inner_join(self.grouped(**named), self.keys)
+        return [self[name] for name in named]
+
+    def bin(self, cuts: NDArray[Any], value: Any) -> Any:
+        name = self._named(value)
+        self.rows = with_bins(self.rows, cuts, f"soc_{name}_", f"soc_{name}")
+        return self[f"{name}_bin"]
+
+    def take(self, index: Any, *arrays: NDArray[Any]) -> list[Any]:
+        name = self._named(index.cast("int64"))
+        names = [next(self._names) for _ in arrays]
+        columns = zip((name, *names), (np.arange(len(arrays[0])), *arrays), strict=True)
+        places = _small_table(**{f"soc_{key}": array for key, array in columns})
+        self.rows = self.rows.inner_join(places, f"soc_{name}")
+        return [self[name] for name in names]
+
+
+def _small_table(**columns: NDArray[Any]) -> Any:
+    import ibis
+    import pyarrow as pa
+
+    return ibis.memtable(pa.table(columns))
+
+
+def _sheet_of(curves: Curves, table: Any, engine: str) -> _Sheet:
+    """The user's table, whose items have score, outcome, size and group as keys."""
+    keys = [f"soc_{key}" for key in ("t", "y", "n", *["code"] * bool(curves.groups))]
+    return _Sheet(table, keys, engine)
+
+
+def _expression(
+    curves: Curves, sheet: _Sheet, roles: Roles, levels: Sequence[float], nodes: Any
+) -> Any:
+    """The user's columns and the new ones, given a table of the prior's `nodes`."""
+    import ibis
+
+    table = sheet.rows
+    keys = sheet.keys
+    rows = _with_keys(sheet, curves, roles)
+    items = sheet.on(rows.select(keys).distinct())
+    nodes = _with_averages(items, curves, nodes)
+    if len(levels):
+        _add_quantiles(items, nodes, curves, levels)
+    mean, variance = prior_table.with_zeros(
+        items["mean"], items["variance"], items["p_zero"]
+    )
+    scored = items.add(
+        theta_mean=mean, theta_var=variance, theta_sd=variance.sqrt()
+    ).rows
+    # bad items have harmless keys; no item is left if the prior's table belongs to another fit
+    joined = rows.inner_join(scored, keys)
+    null = ibis.null("float64")
+    *names, _ = _new_columns(curves, levels)
+    new = {name: joined.soc_good.ifelse(joined[f"soc_{name}"], null) for name in names}
+    new["flagged"] = joined.soc_good.ifelse(
+        joined.soc_flagged > 0, ibis.null("boolean")
+    )
+    return joined.select(*table.columns, **new)
+
+
+def _with_keys(sheet: _Sheet, curves: Curves, roles: Roles) -> Any:
+    """Score, outcome and size as floats, harmless ones if any is bad; the group's code."""
+    import ibis
+
+    # engines order NaN above all numbers or not at all: both fail one of two bounds
+    outcome = curves.outcome
+    meta = described(curves)[0]
+    axis = meta["axis"]
+    rule = outcome.complete.validity
+    table = sheet.rows
+    numbers = roles.only("score", outcome.observed, outcome.size)
+    t, y, n = values = [*read_columns(table, numbers).values()]
+    good = (t > axis["low"]) & (t < axis["high"])
+    for atom in meta["atoms"]:  # which needs no position
+        good |= t == exact(atom)
+    bounds = rule.score, rule.outcome, rule.size
+    for value, bound in zip(values, bounds, strict=True):
+        good &= value >= (-bound.largest if bound.least is None else bound.least)
+        good &= value <= bound.largest
+    if rule.conflict is not None:
+        good &= ~rule.conflict(y, n)
+    if curves.groups:
+        labels = [table[column].cast("string") for column in roles.groups.values()]
+        label = reduce(lambda left, right: left + CROSS + right, labels)
+        known = np.array(curves.groups, dtype=object)
+        codes = _small_table(soc_label=known, soc_code=np.arange(len(known)))
+        sheet.rows = table.left_join(codes, label == codes.soc_label)
+        sheet.add(good=good & sheet["code"].notnull(), code=sheet["code"].fill_null(0))
+        good = sheet["good"]
+    sheet.add(good=good.fill_null(False))
+    defaults = zip(("t", "y", "n"), values, (MIDDLE, 0.0, 1.0), strict=True)
+    # adding 0 makes one key of 0 and -0
+    sheet.add(**{key: ibis.ifelse(sheet["good"], v, x) + 0.0 for key, v, x in defaults})
+    keys = zip(("t", "y", "n"), bounds, strict=True)
+    whole = [sheet[key] == sheet[key].floor() for key, bound in keys if bound.whole]
+    return sheet.add(good=reduce(and_, whole, sheet["good"])).rows
+
+
+def _with_averages(xp: _Sheet, curves: Curves, nodes: Any) -> Any:
+    """Join items to their nodes given the outcomes; leave averages of items, and return nodes."""
+    meta, columns = described(curves)
+    family = prior_table.CONJUGATES[meta["family"]]
+    cell, x, w = prior_table.places(meta, xp["t"], xp["n"], xp)
+    if curves.groups:
+        cell = cell + xp["code"] * (meta["cells"] // len(curves.groups))
+    # engines fail on powers of smaller numbers
+    xp.add(cell=cell.cast("int64"), x=xp.where(xp.high(x, -x) < 1e-30, 0.0, x), w=w)
+    if "fit" in nodes.columns:
+        nodes = nodes.filter(nodes.fit == meta["fit"])
+    kinds = {name: "int64" if name == "cell" else "float64" for name in columns}
+    nodes = nodes.select(
+        **{f"soc_{name}": nodes[name].cast(kind) for name, kind in kinds.items()}
+    )
+    xp.rows = xp.only("cell", "x", "w").inner_join(nodes, "soc_cell")
+    node = {name: xp[name] for name in columns}
+    node["is_zero"] = xp["node"] == int(columns["node"].max())
+    place = prior_table.Place(*(xp[name] for name in ("x", "w", "y", "n")))
+    theta = prior_table.nodes_given(meta, node, place, xp)
+    mean, within, between = theta.averages
+    xp.add(weight=theta.weight, a=theta.a, b=theta.b)
+    items = {
+        "mean": mean,
+        "variance": within + between,
+        "flagged": theta.flagged.ifelse(1.0, 0.0),
+        "p_zero": theta.zero if meta["zero"] else xp.exact(0.0),
+        "below": xp.exact(0.0),
+    }
+    if meta["zero"] and not family.positive:
+        below, _ = family.law(xp["a"], xp["b"], 0.0, xp)
+        (items["below"],) = xp.total(xp["weight"] * below)
+    xp.add(**items)
+    nodes = xp.only("weight", "a", "b")
+    xp.rows = xp.grouped(**{name: xp[name].max() for name in items})
+    return nodes
+
+
+def _add_quantiles(
+    xp: _Sheet, nodes: Any, curves: Curves, levels: Sequence[float]
+) -> None:
+    """Add quantiles to items, by steps of Newton's method on the distribution of their nodes."""
+    import ibis
+
+    meta = described(curves)[0]
+    family = prior_table.CONJUGATES[meta["family"]]
+    numbers = np.arange(len(levels))
+    xp.rows = xp.rows.cross_join(
+        _small_table(soc_number=numbers, soc_level=np.array(levels))
+    )
+    shares = xp["level"], xp["p_zero"], xp["below"]
+    start = prior_table.start(family, xp["mean"], xp["variance"], shares, xp)
+    xp.add(**dict(zip(("goal", "q", "unit", "at_zero"), start, strict=True)))
+    averages = ["mean", "variance", "p_zero"]
+    state = [*averages, "flagged", "number", "at_zero", "goal", "unit", "q"]
+    for _ in range(_MIXTURE_STEPS if meta["mixture"] else _STEPS):
+        pairs = xp.on(nodes.inner_join(xp.only(*state), xp.keys))
+        law = family.law(pairs["a"], pairs["b"], pairs["q"], pairs)
+        p, density = ((pairs["weight"] * values).sum() for values in law)
+        xp.rows = pairs.grouped(*state, p=p, density=density)
+        goal, p, density, unit = (xp[name] for name in ("goal", "p", "density", "unit"))
+        gap, step = prior_table.newton(goal, p, density, unit, xp)
+        xp.add(gap=gap, q=xp.clip(xp["q"] + step, -family.end, family.end))
+    close = xp["at_zero"] | (xp.high(xp["gap"], -xp["gap"]) < prior_table.CLOSE)
+    theta = xp.where(close, family.theta(xp["q"], xp), ibis.null("float64"))
+    theta = xp.where(xp["at_zero"], 0.0, theta)
+    flagged = xp.where(close, xp["flagged"], 1.0)
+    xp.add(theta=theta, flagged=flagged)
+    columns = {name: xp[name].max() for name in (*averages, "flagged")}
+    for k, level in enumerate(levels):
+        name = prior_table.quantile_name(level)
+        columns[name] = xp["theta"].max(where=xp["number"] == k)
+    xp.rows = xp.grouped(**columns)
+
+
+# --- the text ------------------------------------------------------------------------------------
+
+
+def _check_names(tables: Mapping[str, Any]) -> None:
+    """Refuse what is not the name of a table, by argument."""
+    for argument, name in tables.items():
+        if not (isinstance(name, str) and _NAME.fullmatch(name)):
+            rule = "parts of letters, digits and underscores, or in double quotes, joined by dots"
+            raise ItemsError(
+                f"{argument}={shown(name)} must be the name of a table: {rule}"
+            )
+
+
+def _text_of(scored: Any, tables: Mapping[str, str], dialect: str) -> str:
+    """An expression over soc_table and soc_prior as a SELECT over `tables` of other names."""
+    import ibis
+    import sqlglot
+    from ibis.expr.operations import InMemoryTable
+
+    compiled, written = _DIALECTS.get(dialect, (dialect, dialect))
+    # two classes of SQLGlot's errors
+    errors = (ValueError, sqlglot.errors.SqlglotError)
+    try:
+        text = str(ibis.to_sql(scored, dialect=compiled))
+        tree: Any = sqlglot.parse_one(text, read=compiled)
+        sources = {f"soc_{argument}": _named(name) for argument, name in tables.items()}
+    except errors as error:
+        text = f"table {tables['table']!r} in dialect {dialect!r}: {error}"
+        raise ItemsError(text) from error
+    small = {f"soc_table_{k}": v for k, v in enumerate(scored.op().find(InMemoryTable))}
+    sources |= {table.name: _named(name) for name, table in small.items()}
+    for node in list(tree.find_all(sqlglot.exp.Table)):
+        if node.name in sources:
+            source = sources[node.name].copy()
+            source.set("alias", node.args.get("alias"))
+            node.replace(source)
+    definitions = tree.find(sqlglot.exp.With)
+    values = [_values(name, v.data.to_pyarrow(v.schema)) for name, v in small.items()]
+    definitions.set("expressions", [*values, *definitions.expressions])
+    text = str(tree.sql(dialect=written, copy=False))
+    if len(text) > _MOST_TEXT:
+        remedy = 'load soc.export_prior(fit, "prior.parquet") as a table, and name it as prior='
+        raise FitError(
+            f"the SELECT would have {len(text):,} characters, over a million: {remedy}"
+        )
+    return text
+
+
+def _named(name: str) -> Any:
+    """A table's name, whose quotes are written as the dialect has them."""
+    from sqlglot import exp
+
+    names = [
+        exp.to_identifier(part.strip('"').replace('""', '"'), quoted=part[0] == '"')
+        for part in re.findall(_PART, name)
+    ]
+    return exp.Table(
+        **dict(zip(("this", "db", "catalog"), reversed(names), strict=False))
+    )
+
+
+def _values(name: str, table: Any) -> Any:
+    """A named SELECT of rows of numbers as text, the only form that all engines read exactly."""
+    from sqlglot import exp
+
+    columns = {column: table[column].to_pylist() for column in table.column_names}
+    texts = [[str(value) for value in values] for values in columns.values()]
+    names = [exp.to_identifier(column, quoted=True) for column in columns]
+    kinds = {str: "TEXT", int: "BIGINT", float: "DOUBLE"}
+    typed = [
+        exp.cast(exp.column(column.copy()), kinds[type(values[0])]).as_(column.copy())
+        for column, values in zip(names, columns.values(), strict=True)
+    ]
+    rows = exp.values(list(zip(*texts, strict=True)), alias="soc_values", columns=names)
+    return exp.CTE(
+        this=exp.select(*typed).from_(rows),
+        alias=exp.TableAlias(this=exp.to_identifier(name)),
+    )

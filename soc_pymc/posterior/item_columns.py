@@ -1,34 +1,45 @@
 """Columns of items by role, read for a fit, and theta of items as finite mixtures."""
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from .._lib.arguments import Rule
-from .._lib.arrays import Columns, Floats, Ints
-from .._lib.errors import ItemsError, StatisticsError
-from .._lib.progress import is_shown, parts, phase
+from .._lib.arrays import Columns, Floats, Ints, Pair
+from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
 from .._lib.reprs import digits
-from .._lib.threads import ordered_map
+from .._lib.work import ordered_map, parts, phase
 from ..data.engines import check_types, no_rows, scan
-from ..data.items import Items, check_outcomes
-from ..data.roles import MARK, NOISE_DF, WEIGHTS, Roles, columns_of
+from ..data.items import (
+    MARK,
+    NOISE_DF,
+    WEIGHTS,
+    Items,
+    Roles,
+    check_outcomes,
+    columns_of,
+)
 from ..data.sources import arrow_table
 from ..data.statistics import Statistics
 from ..families.family import Family
 from ..families.outcome import Outcome
+from ..families.scales import RANK, SCORE_WEIGHT, Scale
 from ..fits.curves import Curves
-from .scores import warn_of_extrapolation
 
 # Arrays of one length by role: score, outcome, size and ``group``. Where an item stands for several
 # whose scores differ, ``spread`` is the variance of the first curve over them.
 # From items to mean, sd, variance, quantiles and any P(theta = 0 | t, y) of theta, (rows, n)
 Scorer = Callable[[Columns], Floats]
+# allowed distance of scores, as a share of the range of the fit's on the mean's axis
+_MARGIN = 0.1
+_FAR = "far outside those that the fit saw"
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +57,7 @@ class ThetaMixture:
     def average(self, values: Floats, at_zero: Floats | float = 0.0) -> Floats:
         """Mean of `values` (K, n) of the components and of those where theta is 0, shape (n,)."""
         if self.weight is None:
-            return np.asarray(values.mean(axis=0))
+            return values.mean(axis=0)
         total = np.asarray(np.einsum("kn,kn->n", self.weight, values))
         if self.zero is None:
             return total
@@ -77,7 +88,7 @@ def select(columns: Columns, items: slice | NDArray[Any]) -> dict[str, NDArray[A
     return {name: values[items] for name, values in columns.items()}
 
 
-def own_outcomes(outcome: Outcome, columns: Columns) -> tuple[Floats, Floats]:
+def own_outcomes(outcome: Outcome, columns: Columns) -> Pair:
     """Outcomes and their sizes, uninformative ones for items without outcomes."""
     if outcome.observed in columns:
         return columns[outcome.observed], columns[outcome.size]
@@ -98,11 +109,10 @@ def prior_columns(outcome: Outcome, columns: Columns) -> Columns:
 
 
 def in_chunks(
-    values: Callable[[Columns], Any], step: int, columns: Columns, title: str = "",
-    progress: bool | None = False,
-) -> Floats:  # fmt: skip
+    values: Callable[[Columns], Any], step: int, columns: Columns, title: str = ""
+) -> Floats:
     """Compute values of all items, (values, n), in threads: SciPy releases the lock."""
-    chunks = parts(title, len(columns["score"]), step, progress)
+    chunks = parts(title, len(columns["score"]), step)
     rows = ordered_map(lambda chunk: np.asarray(values(select(columns, chunk))), chunks)
     return np.concatenate(list(rows), axis=-1)
 
@@ -113,7 +123,6 @@ def summed(
     target: Ints,
     size: int,
     values: Callable[[slice], Sequence[Floats]],
-    progress: bool | None = False,
 ) -> Floats:
     """Return weighted sums of values (draws, items) over the items of each of `size` targets."""
 
@@ -123,7 +132,7 @@ def summed(
         share = sparse.csr_array((weight[rows], pairs), shape=(number, size))
         return np.stack(np.broadcast_arrays(*(x @ share for x in values(rows))))
 
-    blocks = parts("sums over items", len(target), curves.items_at_once, progress)
+    blocks = parts("sums over items", len(target), curves.items_at_once)
     return np.asarray(sum(ordered_map(of_part, blocks)))
 
 
@@ -199,7 +208,7 @@ def frame_columns(curves: Curves, items: Items) -> Columns:
 
 
 def read_items(
-    curves: Curves, items: Items, by: Sequence[str], progress: bool | None
+    curves: Curves, items: Items, by: Sequence[str]
 ) -> tuple[Columns, dict[str, pd.Series]]:
     """Validated columns of all items, and the columns `by`; warns of scores far from the fit's.
 
@@ -208,7 +217,7 @@ def read_items(
     posterior_roles(curves, items)
     refuse_other_truncation(curves, items.is_truncated)
     read = replace(items, id=None, fold=None, cluster=None, date=None)
-    with phase("checking items", enabled=is_shown(progress)):
+    with phase("checking items"):
         table = arrow_table(
             items.source, list(dict.fromkeys([*read.roles.columns, *by]))
         )
@@ -246,7 +255,7 @@ def refuse_invalid(columns: Columns, items: Items) -> None:
             for label in columns.get("group", ())
         )
     ):
-        scan(items, progress=False)  # which says all that is wrong
+        scan(items)  # which says all that is wrong
         raise ItemsError(
             "some items are not valid, but were when they were read again: try again"
         )
@@ -310,3 +319,180 @@ def check_statistics(curves: Curves, stats: Statistics) -> None:
     if curves.groups:
         remedy = "the statistics have none: summarize the items with group="
         _check_groupings(curves, stats.roles, remedy, StatisticsError)
+
+
+# --- scores --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class BinPositions:
+    """Occupied bins with the positions of their items on a scale."""
+
+    by_group: bool  # false if groups are pooled, whose codes are then 0
+    group: Ints  # codes of groups
+    bin: Ints  # numbers of bins, increasing within a group
+    n: Ints
+    mean: Floats
+    sd: Floats
+    low: Floats  # lowest and highest score
+    high: Floats
+
+    @staticmethod
+    def of(stats: Statistics, scale: Scale, by_group: bool) -> "BinPositions":
+        """Read the bins of statistics, of each group or of all together."""
+        part = stats.table("part")
+        key = part["group"] * by_group * stats.bins + part["bin"]
+        ways = dict.fromkeys(("n", SCORE_WEIGHT, *scale.sums), "sum")
+        ways |= {"score_min": "min", "score_max": "max"}
+        bins = pd.DataFrame(part).groupby(key).agg(ways)
+        sums = {name: bins[name].to_numpy() for name in ways}
+        mean, variance = scale.moments(sums)
+        group, number = np.divmod(bins.index.to_numpy(), stats.bins)
+        return BinPositions(
+            by_group=by_group, group=group, bin=number, n=sums["n"], mean=mean,
+            sd=np.sqrt(np.nan_to_num(variance)),
+            low=sums["score_min"], high=sums["score_max"],
+        )  # fmt: skip
+
+    def rows(self, table: Mapping[str, Ints]) -> NDArray[np.intp]:
+        """Return which of these bins each row of a table of statistics is of."""
+        bins = int(self.bin.max()) + 1
+        key = table["group"] * self.by_group * bins + table["bin"]
+        return np.searchsorted(self.group * bins + self.bin, key)
+
+
+@dataclass(frozen=True, eq=False)
+class BinScores:
+    """Occupied bins, by group if the statistics have groups."""
+
+    positions: BinPositions
+    score: Floats  # mean scores
+    spread: Floats  # variances of the location over a bin's items
+    # of their groups, if the curves have groups
+    labels: NDArray[np.object_] | None
+
+    def columns(self, table: Mapping[str, Ints]) -> dict[str, NDArray[Any]]:
+        """Return the score, and any group, of each row of a table of statistics."""
+        row = self.positions.rows(table)
+        group = {} if self.labels is None else {"group": self.labels[row]}
+        return {"score": self.score[row], **group}
+
+
+def bin_scores_of(curves: Curves, stats: Statistics) -> BinScores:
+    """Mean scores of bins, and the variance of theta by their spread."""
+    scale = curves.axis("mean").local
+    bins = BinPositions.of(stats, scale, bool(stats.groups))
+    labels = np.array(stats.groups, dtype=object)[bins.group] if curves.groups else None
+    # a term in exposure shifts the whole curve of a bin, so any exposure will do
+    size = np.ones(len(bins.mean))
+    below, above = (
+        curves.average(scale.score(bins.mean + side * bins.sd), labels, size)[0]
+        for side in (-0.5, 0.5)
+    )
+    # where all items of a bin have the score of an atom, the mean score is not rounded
+    on_atom = (bins.low == bins.high) & (curves.atom(bins.low) > 0)
+    score = np.where(on_atom, bins.low, scale.score(bins.mean))
+    return BinScores(bins, score, (above - below) ** 2, labels)
+
+
+class Extrapolation:
+    """Counts scores far outside those of a fit, batch by batch; `what` of them, with the verb."""
+
+    def __init__(self, curves: Curves, what: str = "items have scores") -> None:
+        self._curves = curves
+        self._what = what
+        self._total = 0
+        self._far = 0
+        # of the scores that are far
+        self._outer = np.array([np.inf, -np.inf])
+        self._range = self._allowed = np.array([-np.inf, np.inf])
+        # false if all scores of the fit are atoms
+        self._of_curve = True
+        bins = curves.bins
+        if "score_min" not in bins:  # curves without a range of scores
+            return
+        not_atoms = curves.atom(bins["score"].to_numpy()) == 0
+        self._of_curve = bool(not_atoms.any())
+        low, high = (
+            bins[name].to_numpy()[not_atoms | (not self._of_curve)]
+            for name in ("score_min", "score_max")
+        )
+        self._range = np.array([low.min(), high.max()])
+        if not self._of_curve:
+            self._allowed = np.array([np.inf, -np.inf])
+            return
+        # ranks end at the fit's scores, so distances are measured on the scores' own scale
+        scale = curves.axis("mean").local
+        ends = scale.checked(self._range)
+        self._allowed = scale.score(
+            ends + _MARGIN * np.ptp(ends) * np.array([-1.0, 1.0])
+        )
+
+    def count(
+        self, score: ArrayLike, highest: ArrayLike | None = None
+    ) -> "Extrapolation":
+        """Count further scores, or ranges of scores."""
+        low = np.asarray(score, dtype=float)
+        high = low if highest is None else np.asarray(highest, dtype=float)
+        outside = (low < self._allowed[0]) | (high > self._allowed[1])
+        if outside.any():  # the fit knows its atoms, however far they are
+            outside &= self._curves.atom(np.where(low == high, low, np.nan)) == 0
+        self._total = self._total + low.size
+        self._far = self._far + int(outside.sum())
+        self._outer[0] = low.min(where=outside, initial=self._outer[0])
+        self._outer[1] = high.max(where=outside, initial=self._outer[1])
+        return self
+
+    def message(self) -> str | None:
+        """Return the warning's text; None if no scores are far."""
+        if not self._far:
+            return None
+        rule = (
+            "the curves continue as straight lines there, kept between 1e-100 and 1e100"
+        )
+        prior = self._curves.prior
+        if {prior.mean.scale, prior.variance.scale} == {RANK}:
+            rule = "they count as the outermost scores of the fit"
+        if not self._of_curve:
+            rule = "they get the average of the fit's scores"
+        least, most, low, high = (
+            f"{score:.6g}" for score in (*self._outer, *self._range)
+        )
+        span = least if least == most else f"{least} to {most}"
+        return (
+            f"{self._far:,} of {self._total:,} {self._what} {_FAR} ({low} to {high}; these: "
+            f"{span}): {rule}, which no item supports; fit items with such scores too, or leave "
+            "these out"
+        )
+
+    def warn(self) -> None:
+        """Warn if any scores are far."""
+        if text := self.message():
+            warn_user(text, ItemsWarning)
+
+
+@contextmanager
+def extrapolation_reported() -> Iterator[None]:
+    """Leave reports of extrapolation inside this block to the caller, once for all items."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", f".* {_FAR} ", ItemsWarning)
+        yield
+
+
+def warn_of_extrapolation(
+    curves: Curves,
+    score: ArrayLike,
+    what: str = "items have scores",
+    highest: ArrayLike | None = None,
+) -> None:
+    """Warn of scores (or ranges) far outside those of a fit; `what` includes the verb."""
+    Extrapolation(curves, what).count(score, highest).warn()
+
+
+def warn_of_extrapolated_bins(curves: Curves, stats: Statistics) -> None:
+    """Warn of bins with scores far outside those of a fit."""
+    low, high = (stats.data[name].to_numpy() for name in ("score_min", "score_max"))
+    filled = ~np.isnan(low)  # bins without items have no scores
+    warn_of_extrapolation(
+        curves, low[filled], "bins of the statistics hold scores", high[filled]
+    )

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
-from .._lib.arrays import Columns, Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints, Pair
 from .._lib.errors import FitError
 from ..families.rows import MEAN_ONLY
 from ..fits.curves import Curves
@@ -26,8 +26,6 @@ from .weights import weights_of
 _TINY = 1e-300  # least size
 # numbers in one array of draws x items x components
 _AT_ONCE = 4_000_000
-
-_Pair = tuple[Floats, Floats]
 
 
 class Posterior(ABC):
@@ -56,7 +54,7 @@ class Posterior(ABC):
     @abstractmethod
     def theta_given(
         self, columns: Columns, draws: Ints | None, uniform: Floats
-    ) -> _Pair:
+    ) -> Pair:
         """Return conjugate parameters of theta under some draws of the curves, each (draws, n).
 
         Under a mixture `uniform` (draws, n) draws one component of the posterior for each.
@@ -71,7 +69,7 @@ class Posterior(ABC):
         """Return theta of items given score and outcome, averaged over all draws."""
 
     @abstractmethod
-    def _members(self, columns: Columns, draws: Ints | None) -> _Pair:
+    def _members(self, columns: Columns, draws: Ints | None) -> Pair:
         """Location and dispersion of the members, each (members, n), widened by items' spread."""
 
     @abstractmethod
@@ -83,10 +81,10 @@ class Posterior(ABC):
         """True if being in the table changes the weights of members given a draw of the curves."""
         return self.prior.gridded and self.outcome.truncated
 
-    def listed_shares(self, size: Floats, members: _Pair) -> Floats:
+    def listed_shares(self, size: Floats, members: Pair) -> Floats:
         """Relative probabilities (members, n) that the table has items of these members."""
         log_listed = self.family.log_listed(size, *self.family.to_parameters(*members))
-        return np.asarray(np.exp(log_listed - log_listed.max(axis=0)))
+        return np.exp(log_listed - log_listed.max(axis=0))
 
     def cdf_by_draw(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """Return P(Y < y) and P(Y <= y) under some draws of the curves, (2, draws, n)."""
@@ -94,18 +92,18 @@ class Posterior(ABC):
         ends = self.cdf_ends(columns, members)
         return self._of_listed(columns, draws, members, ends)
 
-    def cdf_ends(self, columns: Columns, members: _Pair) -> Floats:
+    def cdf_ends(self, columns: Columns, members: Pair) -> Floats:
         """Return P(Y < y) and P(Y <= y) under each member, (2, members, n)."""
         outcomes = own_outcomes(self.outcome, columns)
         return np.stack(self.family.cdf_interval(*outcomes, *members))
 
-    def log_densities(self, columns: Columns, members: _Pair) -> Floats:
+    def log_densities(self, columns: Columns, members: Pair) -> Floats:
         """Return log densities of the outcomes under each member, (members, n)."""
         outcomes = own_outcomes(self.outcome, columns)
-        return np.asarray(self.family.log_density(*outcomes, *members))
+        return self.family.log_density(*outcomes, *members)
 
     def _of_listed(
-        self, columns: Columns, draws: Ints | None, members: _Pair, values: Floats
+        self, columns: Columns, draws: Ints | None, members: Pair, values: Floats
     ) -> Floats:
         """Averages of `_by_draw` over the items that the table has."""
         if not self.reweights:
@@ -131,17 +129,18 @@ class Posterior(ABC):
         uniform = rng.random(shape) if self.prior.gridded else np.empty(0)
         curves = self.family.to_curves(*self._listed_theta(before, draws, uniform))
         if drawn_by is not None:
-            curves = tuple(curve[drawn_by, np.arange(shape[1])] for curve in curves)
+            item = np.arange(shape[1])
+            curves = curves[0][drawn_by, item], curves[1][drawn_by, item]
         size = columns[self.outcome.size]
         if law := self.curves.noise_law:
             df = columns.get("noise_df", law.df)
             moderated = law.moderated(columns["score"], size, df)
             size = law.draw(moderated, df, curves[0].shape, rng)
-        return np.asarray(self.family.simulate(*curves, size, rng))
+        return self.family.simulate(*curves, size, rng)
 
     def _listed_theta(
         self, columns: Columns, draws: Ints | None, uniform: Floats
-    ) -> _Pair:
+    ) -> Pair:
         """`theta_given` that items without outcomes are in the table."""
         return self.theta_given(columns, draws, uniform)
 
@@ -164,7 +163,7 @@ class Posterior(ABC):
     def _number(self, draws: Ints | None) -> int:
         return self.curves.number if draws is None else len(draws)
 
-    def _updated(self, columns: Columns, members: _Pair) -> _Pair:
+    def _updated(self, columns: Columns, members: Pair) -> Pair:
         """Conjugate parameters of the members given the outcomes."""
         if self.outcome.observed in columns:
             self.check_distribution()
@@ -192,7 +191,7 @@ class SinglePosterior(Posterior):
 
     def theta_given(
         self, columns: Columns, draws: Ints | None, uniform: Floats
-    ) -> _Pair:
+    ) -> Pair:
         """See `Posterior`."""
         return self._updated(columns, self._members(columns, draws))
 
@@ -206,7 +205,7 @@ class SinglePosterior(Posterior):
         """See `Posterior`."""
         return ThetaMixture(*self._updated(columns, self._members(columns, None)))
 
-    def _members(self, columns: Columns, draws: Ints | None) -> _Pair:
+    def _members(self, columns: Columns, draws: Ints | None) -> Pair:
         members = self.curves.at(*places(self.outcome, columns), draws)
         return widened(self.curves, members, columns)
 
@@ -235,18 +234,18 @@ class MixturePosterior(Posterior):
         top = log_density.max(axis=0)
         values = np.exp(log_density - top)[None]
         (density,) = self._of_listed(columns, draws, members, values)
-        return np.asarray(top + np.log(np.maximum(density, _TINY)))
+        return top + np.log(np.maximum(density, _TINY))
 
     def theta_given(
         self, columns: Columns, draws: Ints | None, uniform: Floats
-    ) -> _Pair:
+    ) -> Pair:
         """See `Posterior`."""
         theta, density = self._updated_with_densities(columns)
         return self._drawn(columns, draws, uniform, theta, density)
 
     def _listed_theta(
         self, columns: Columns, draws: Ints | None, uniform: Floats
-    ) -> _Pair:
+    ) -> Pair:
         if not self.reweights:
             return self.theta_given(columns, draws, uniform)
         members = self._members(columns, draws)
@@ -259,9 +258,9 @@ class MixturePosterior(Posterior):
         columns: Columns,
         draws: Ints | None,
         uniform: Floats,
-        theta: _Pair,
+        theta: Pair,
         density: Floats,
-    ) -> _Pair:
+    ) -> Pair:
         """Parameters of a component for each draw, by weights times relative densities."""
         a, b = theta
         component = np.empty(uniform.shape, dtype=np.int64)
@@ -311,7 +310,7 @@ class MixturePosterior(Posterior):
             a[~is_zero], b[~is_zero], share, weight[is_zero].sum(axis=0)
         )
 
-    def _members(self, columns: Columns, draws: Ints | None) -> _Pair:
+    def _members(self, columns: Columns, draws: Ints | None) -> Pair:
         a, b = np.broadcast_arrays(*self._weights.parameters(columns))
         return self.family.to_curves(a.T, b.T)
 
@@ -322,7 +321,7 @@ class MixturePosterior(Posterior):
             averages[..., items] = sums.transpose(2, 1, 0)
         return averages
 
-    def _updated_with_densities(self, columns: Columns) -> tuple[_Pair, Floats]:
+    def _updated_with_densities(self, columns: Columns) -> tuple[Pair, Floats]:
         """Members given the outcomes, and their relative densities of these."""
         members = self._members(columns, None)
         theta = self._updated(columns, members)
@@ -362,7 +361,7 @@ class MixturePosterior(Posterior):
 class EstimatedNoise(Posterior):
     """Posterior where noise sds are estimates: each member has one for each true noise."""
 
-    def cdf_ends(self, columns: Columns, members: _Pair) -> Floats:
+    def cdf_ends(self, columns: Columns, members: Pair) -> Floats:
         """See `Posterior`."""
         y, sizes, log_weights = self._nodes(columns)
         below = 0.0
@@ -370,17 +369,17 @@ class EstimatedNoise(Posterior):
             below = below + weight * self.family.cdf_interval(y, size, *members)[0]
         return np.stack([below, below])
 
-    def log_densities(self, columns: Columns, members: _Pair) -> Floats:
+    def log_densities(self, columns: Columns, members: Pair) -> Floats:
         """See `Posterior`."""
         y, sizes, log_weights = self._nodes(columns)
         by_node = (
             log_weight + self.family.log_density(y, size, *members)
             for size, log_weight in zip(sizes, log_weights, strict=True)
         )
-        return np.asarray(reduce(np.logaddexp, by_node))
+        return reduce(np.logaddexp, by_node)
 
     def by_noise(
-        self, columns: Columns, members: _Pair
+        self, columns: Columns, members: Pair
     ) -> tuple[Floats, Floats, Floats]:
         """Return parameters given each true noise, and log densities of noise and outcomes.
 
@@ -408,7 +407,7 @@ class NoisySinglePosterior(EstimatedNoise, SinglePosterior):
 
     def theta_given(
         self, columns: Columns, draws: Ints | None, uniform: Floats
-    ) -> _Pair:
+    ) -> Pair:
         """See `Posterior`; `uniform` draws the true noise too."""
         a, b, log_density = self.by_noise(columns, self._members(columns, draws))
         if len(a) == 1:
@@ -440,15 +439,15 @@ class NoisySinglePosterior(EstimatedNoise, SinglePosterior):
 class NoisyMixturePosterior(EstimatedNoise, MixturePosterior):
     """`MixturePosterior` where noise sds are estimates."""
 
-    def _updated_with_densities(self, columns: Columns) -> tuple[_Pair, Floats]:
+    def _updated_with_densities(self, columns: Columns) -> tuple[Pair, Floats]:
         by_noise = self.by_noise(columns, self._members(columns, None))
         a, b, log_density = (x.reshape(-1, x.shape[2]) for x in by_noise)
         return (a, b), np.exp(log_density - log_density.max(axis=0))
 
 
 def widened(
-    curves: Curves, members: _Pair, columns: Columns, items: slice | Ints = slice(None)
-) -> _Pair:
+    curves: Curves, members: Pair, columns: Columns, items: slice | Ints = slice(None)
+) -> Pair:
     """Return location and dispersion (members, n), widened by the spread that items may have."""
     if "spread" not in columns:
         return members

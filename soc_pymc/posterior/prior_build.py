@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._lib.arrays import Bools, Columns, Floats, Ints
+from .._lib.arrays import Bools, Floats, Ints, Pair
 from .._lib.errors import FitError
-from ..data.roles import ONE_SCORE
+from ..data.items import ONE_SCORE
 from ..families.noise import NOISE_LAW
 from ..families.rows import MEAN_ONLY
 from ..families.scales import RANK
@@ -353,7 +353,7 @@ class _Cells:
             ways = np.zeros((len(nodes), nodes.shape[3], 0))
             yield _Made(alike, nodes, ways, by_cell[alike] > _WIDEST)
 
-    def _along_axes(self, label: str) -> Iterator[tuple[Floats, Floats]]:
+    def _along_axes(self, label: str) -> Iterator[Pair]:
         """Draws of each curve at all scores, and what sizes add to it, (places, draws)."""
         score = self._score.ravel()
         size = self._size.ravel()
@@ -378,7 +378,7 @@ class _Cells:
         )
         for part in (cells[i : i + step] for i in range(0, len(cells), step)):
             score = self._score.ravel()[self._row[part]]
-            columns: Columns = {
+            columns = {
                 "score": score.ravel(),
                 "group": np.full(score.size, label, dtype=object),
                 family.outcome.size: self._size.ravel()[self._column[part]].ravel(),
@@ -453,10 +453,10 @@ def gauss_rules(location: Floats, dispersion: Floats, number: int) -> Floats:
 
 def _means(first: Floats, second: Floats) -> Floats:
     """Means (n, 1) of products of draws (n, draws)."""
-    return np.asarray(np.vecdot(first, second)[:, None] / first.shape[1])
+    return np.vecdot(first, second)[:, None] / first.shape[1]
 
 
-def _standardised(x: Floats, size: Floats) -> tuple[Floats, Floats]:
+def _standardised(x: Floats, size: Floats) -> Pair:
     """Centred draws over their sd, and this sd, (n, 1): 0 if it is rounding of a `size`."""
     sd = np.sqrt(_means(x, x))
     sd = np.where(sd <= _ROUNDING * size, 0.0, sd)

@@ -23,8 +23,7 @@ import numpy as np
 from .._lib.arguments import PROBABILITY, OneOf, path_of, shown
 from .._lib.errors import FitError, ItemsError
 from .._lib.files import replacing
-from .._lib.progress import Phase, is_shown, phase
-from .._lib.threads import one_blas_thread, ordered_map
+from .._lib.work import Phase, is_shown, long_work, ordered_map, phase
 from ..data import sources
 from ..data.engines import check_types
 from ..data.items import Items, check_items
@@ -33,6 +32,7 @@ from ..fits.fit import Fit
 from ..prior_table import quantile_name
 from .averages import scorer
 from .item_columns import (
+    Extrapolation,
     Scorer,
     arrays_of,
     posterior_roles,
@@ -42,7 +42,6 @@ from .item_columns import (
 )
 from .predictive import posterior_of
 from .prior_build import digest_of
-from .scores import Extrapolation
 from .weights import P_ZERO
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ _RECORD = b"soc_pymc"  # key of the record in a file's description
 _ENDINGS = re.compile(r"\.(parquet|pq|csv|tsv|csv\.gz|tsv\.gz)$", re.IGNORECASE)
 
 
-@one_blas_thread
+@long_work
 def item_posteriors(
     fit: Fit,
     items: Items,
@@ -157,8 +156,8 @@ def item_posteriors(
                 "roles": roles,
                 "fit": digest_of(curves),
             }
-            return scoring.to_folder(made_by, progress)
-        return scoring.to_one_table(progress)
+            return scoring.to_folder(made_by)
+        return scoring.to_one_table()
     finally:  # after an error too, because finished files of a folder are not scored again
         scoring.far.warn()
 
@@ -194,15 +193,13 @@ class _Scoring:
     # after an error elsewhere
     stop: threading.Event = field(default_factory=threading.Event)
 
-    def to_one_table(self, progress: bool | None) -> Any:
+    def to_one_table(self) -> Any:
         """Score the items to a table, or to one file."""
         table = self._checked_table()
         files = self._files() if self.out else []
         with sources.readable(self.items.source):
-            total = sources.count_of(table) if is_shown(progress) else None
-        with phase(
-            "item posteriors", total=total, unit="items", enabled=progress
-        ) as running:
+            total = sources.count_of(table) if is_shown() else None
+        with phase("item posteriors", total=total, unit="items") as running:
             scored = self._batches(table, running)
             return (
                 _write_batches(scored, files[0][1], self.names)
@@ -210,7 +207,7 @@ class _Scoring:
                 else self._attached(scored)
             )
 
-    def to_folder(self, made_by: Mapping[str, object], progress: bool | None) -> Path:
+    def to_folder(self, made_by: Mapping[str, object]) -> Path:
         """Score each file of items to a file in a folder, except finished ones, several at once."""
         self._checked_table(hold=False)
         files = self._files()
@@ -218,7 +215,7 @@ class _Scoring:
         folder.mkdir(parents=True, exist_ok=True)
         records = [(path, target, _digest(made_by, path)) for path, target in files]
         todo = [file for file in records if not _is_finished(*file[1:])]
-        with phase("item posteriors", unit="items", enabled=progress) as running:
+        with phase("item posteriors", unit="items") as running:
 
             def score(file: tuple[str, Path, str]) -> None:
                 path, target, record = file

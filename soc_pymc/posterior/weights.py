@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from .._lib.arrays import Bools, Columns, Floats, Ints
+from .._lib.arrays import Bools, Columns, Floats, Ints, Pair
 from .._model.splines import spline_matrix
 from ..families.mixtures import Frame, WeightForms, weights_of_draws
 from ..families.scales import RANK
@@ -39,7 +39,7 @@ class ComponentWeights(ABC):
     no_table: ClassVar[str] = ""
 
     @abstractmethod
-    def parameters(self, columns: Columns) -> tuple[Floats, Floats]:
+    def parameters(self, columns: Columns) -> Pair:
         """Conjugate parameters (n, R) of the components, with the items' ``spread``."""
 
     @abstractmethod
@@ -80,7 +80,7 @@ class SmoothWeights(ComponentWeights):
             beyond = 0
         width = (high - low) / _PANELS or 1e-9  # if there is one score
         panels = _PANELS if high > low else 0
-        self._edges: Floats = low + width * np.arange(-beyond, panels + beyond + 1.0)
+        self._edges = low + width * np.arange(-beyond, panels + beyond + 1.0)
 
     def _base(self, columns: Columns) -> tuple[Frame, Floats]:
         """Base distributions that place components at items, and the pilot's curves, (n, 2)."""
@@ -97,7 +97,7 @@ class SmoothWeights(ComponentWeights):
             base, self._functions, start, self._prior.mixture
         )
 
-    def parameters(self, columns: Columns) -> tuple[Floats, Floats]:
+    def parameters(self, columns: Columns) -> Pair:
         """Conjugate parameters (n, R) of the components, with the items' ``spread``."""
         base = self._base(columns)[0]
         spread = np.asarray(columns.get("spread", 0.0), dtype=float)
@@ -128,9 +128,7 @@ class SmoothWeights(ComponentWeights):
             np.clip(position, self._knots[0], self._knots[-1]), self._knots
         )
         coefficients = self._coefficients
-        return np.asarray(
-            basis @ (coefficients if draws is None else coefficients[draws])
-        )
+        return basis @ (coefficients if draws is None else coefficients[draws])
 
     def _predictors(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """Both curves and the further predictors at items, (draws, n, 2 + F)."""
@@ -214,7 +212,7 @@ class SmoothWeights(ComponentWeights):
         """Log weights at a panel's points, (points, draws, R), of one group or all."""
         low, high = self._edges[panel : panel + 2]
         position = low + (high - low) * (0.5 + 0.5 * _CHEBYSHEV)
-        columns: dict[str, Any] = {"score": self._curves.axis("mean").inverse(position)}
+        columns = {"score": self._curves.axis("mean").inverse(position)}
         if label:
             columns["group"] = np.full(_POINTS, label, dtype=object)
         weight = self._solve(columns, self._predictors(columns))
@@ -224,8 +222,7 @@ class SmoothWeights(ComponentWeights):
 
 def weights_of(curves: Curves) -> ComponentWeights:
     """Return the weights of the components of a mixture's curves, made once."""
-    weights: ComponentWeights = curves.once(curves.weights or SmoothWeights)
-    return weights
+    return curves.once(curves.weights or SmoothWeights)
 
 
 def _interpolated(

@@ -13,8 +13,7 @@ from scipy.special import ndtri
 from .._lib.arguments import PROBABILITY, SEED, A, shown
 from .._lib.arrays import Columns, Floats, Ints, equal_parts
 from .._lib.errors import FitError
-from .._lib.progress import phase
-from .._lib.threads import one_blas_thread
+from .._lib.work import long_work, phase, with_progress
 from ..checks.findings import (
     FAIL,
     OK,
@@ -32,9 +31,14 @@ from ..families.scales import LINEAR, LOG, LOGIT, SCORE_WEIGHT
 from ..fits.curves import Curves
 from ..fits.fit import FIT, PARETO_K, Fit
 from ..posterior.calibration import calibration_curves
-from ..posterior.item_columns import check_statistics, in_chunks, read_items, select
+from ..posterior.item_columns import (
+    check_statistics,
+    extrapolation_reported,
+    in_chunks,
+    read_items,
+    select,
+)
 from ..posterior.predictive import Posterior, posterior_of
-from ..posterior.scores import extrapolation_reported
 from .curves import SHARES, r_squared, score_quantiles, statistics_of, variance_parts
 
 _SAMPLE = 20_000  # random items that correlations are computed from
@@ -71,6 +75,7 @@ def check_draws(fit: Fit, name: str) -> None:
         raise FitError(f"{name} has a single draw, {why}")
 
 
+@with_progress
 def compare_scores(
     scores: Mapping[str, tuple[Fit, Items]],
     *,
@@ -137,11 +142,11 @@ def compare_scores(
     parts: dict[str, _Explained] = {}
     for name, (fit, items) in scores.items():
         posterior = posterior_of(fit)
-        columns[name] = _sample(posterior.curves, items, seed, progress)
+        columns[name] = _sample(posterior.curves, items, seed)
         outcome = posterior.outcome
         roles = {role: role for role in (outcome.observed, outcome.size)}
         check_rows(columns[reference], columns[name], roles, f"score {name!r}")
-        parts[name] = _explained(posterior, items, columns[name], progress)
+        parts[name] = _explained(posterior, items, columns[name])
     number = min(len(part.explained) for part in parts.values())
     base = parts[reference].evenly(number)
     correlation = []
@@ -208,17 +213,15 @@ class _Explained:
         return replace(self, explained=self.explained[even], total=self.total[even])
 
 
-def _sample(curves: Curves, items: Items, seed: int, progress: bool | None) -> Columns:
+def _sample(curves: Curves, items: Items, seed: int) -> Columns:
     """Return random rows, the same of all tables of as many."""
-    columns, _ = read_items(curves, items, (), progress)
+    columns, _ = read_items(curves, items, ())
     n = len(columns["score"])
     rows = np.random.default_rng(seed).choice(n, min(_SAMPLE, n), replace=False)
     return select(columns, np.sort(rows))
 
 
-def _explained(
-    posterior: Posterior, items: Items, columns: Columns, progress: bool | None
-) -> _Explained:
+def _explained(posterior: Posterior, items: Items, columns: Columns) -> _Explained:
     curves = posterior.curves
     # the bins that a fit keeps are those of all groups together
     stats = statistics_of(curves, items) if curves.groups else None
@@ -232,7 +235,7 @@ def _explained(
         return np.stack([shifts, log_density.var(axis=0)])
 
     influence, variance = in_chunks(
-        values, curves.items_at_once, columns, "influence of items", progress
+        values, curves.items_at_once, columns, "influence of items"
     )
     noise = float(variance.sum() * explained.var() / len(explained))
     return _Explained(explained, total, influence, noise)
@@ -390,7 +393,7 @@ def _effects(
     return effects - (effects @ n / n.sum())[:, None], n
 
 
-@one_blas_thread
+@long_work
 def sensitivity(
     fit: Fit,
     stats: Statistics,
@@ -464,7 +467,7 @@ def sensitivity(
     scores = score_quantiles(fit.curves, SHARES) if score is None else score
     quantities = calibration_curves(fit, scores, group, exposure)
     quantities = quantities[["mean"] if fit.mean_only else ["mean", "log_variance"]]
-    with phase("sensitivity", enabled=progress):
+    with phase("sensitivity"):
         densities = draw_densities(fit, stats)
         if not fit.mean_only:
             quantities["r_squared"] = r_squared(fit, stats if fit.groups else None)

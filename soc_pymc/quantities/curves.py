@@ -12,8 +12,9 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from .._lib.arguments import PROBABILITY, OneOf, OrNone, Whole, numbers_of, shown
-from .._lib.arrays import Bools, Columns, Floats, Ints, equal_parts, middle_shares
+from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, equal_parts, middle_shares
 from .._lib.errors import FitError
+from .._lib.work import with_progress
 from ..checks.findings import ALL, PROB, Result, estimates, result_table
 from ..checks.observations import (
     ITEMS_OR_STATISTICS,
@@ -24,9 +25,15 @@ from ..data.statistics import STATISTICS, Statistics
 from ..fits.curves import Curves
 from ..fits.fit import FIT, Fit
 from ..posterior.calibration import calibration_curves, curve_variables
-from ..posterior.item_columns import check_statistics, posterior_roles, select, summed
+from ..posterior.item_columns import (
+    BinPositions,
+    check_statistics,
+    posterior_roles,
+    select,
+    summed,
+    warn_of_extrapolated_bins,
+)
 from ..posterior.predictive import Posterior, posterior_of
-from ..posterior.scores import BinPositions, warn_of_extrapolated_bins
 
 # shares of the items, at whose scores curves are shown
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -77,9 +84,7 @@ def r_squared(fit: Fit, stats: Statistics | None = None) -> xr.DataArray:
     return by_draw(posterior.curves, {"r_squared": explained / total})["r_squared"]
 
 
-def variance_parts(
-    posterior: Posterior, stats: Statistics | None
-) -> tuple[Floats, Floats]:
+def variance_parts(posterior: Posterior, stats: Statistics | None) -> Pair:
     """Return draws of the explained and the total variance of theta, each (draws,)."""
     curves = posterior.curves
     support = support_of(curves, stats)
@@ -100,6 +105,7 @@ def variance_parts(
     return explained, explained + within
 
 
+@with_progress
 def variance_reduction(
     fit: Fit,
     items: Items | Statistics,
@@ -170,9 +176,10 @@ def variance_reduction(
     ratio = _Ratio(
         "E Var(theta | t, y) / E Var(theta | t)", "ratio", weight, bins, prob
     )
-    return ratio.by_bin(posterior, items, terms, progress)
+    return ratio.by_bin(posterior, items, terms)
 
 
+@with_progress
 def shrinkage(
     fit: Fit,
     items: Items | Statistics,
@@ -230,7 +237,7 @@ def shrinkage(
         return [1.0 - response, np.ones((1, len(point)))]
 
     ratio = _Ratio("share of the prior", "share", weight, bins, prob)
-    return ratio.by_bin(posterior, items, terms, progress)
+    return ratio.by_bin(posterior, items, terms)
 
 
 @dataclass(frozen=True)
@@ -253,7 +260,6 @@ class _Ratio:
         posterior: Posterior,
         data: Items | Statistics,
         terms: Callable[[Columns, Ints], list[Floats]],
-        progress: bool | None,
     ) -> Result:
         """Return the ratio of sums of two `terms`, of columns of items at support points."""
         ITEMS_OR_STATISTICS(data, "items")
@@ -290,9 +296,7 @@ class _Ratio:
             return terms(select(columns, part), point[part])
 
         target = bin_of[point]
-        above, below = summed(
-            curves, weights, target, len(score), values, progress=progress
-        )
+        above, below = summed(curves, weights, target, len(score), values)
         overall = above.sum(axis=1) / below.sum(axis=1)
         by_bin = above / below
         where = [ALL, *(f"score {t:.4g}" for t in score)]
@@ -409,7 +413,7 @@ def _first_crossing(position: Floats, excess: Floats) -> tuple[Floats, Bools]:
 def summary(fit: Fit) -> pd.DataFrame:
     """Return the table of `Fit.summary`."""
     drawn = calibration_curves(fit, score_quantiles(fit.curves, SHARES))
-    curves: dict[str, Any] = {"E(theta | t)": drawn["mean"]}
+    curves = {"E(theta | t)": drawn["mean"]}
     if not fit.mean_only:
         curves["sd(theta | t)"] = drawn["variance"] ** 0.5
     values = {
@@ -479,15 +483,13 @@ def _bins_of_fit(curves: Curves) -> BinPositions:
     return BinPositions(False, np.zeros_like(number), number, **columns)
 
 
-def statistics_of(
-    curves: Curves, items: Items, progress: bool | None = False
-) -> Statistics:
+def statistics_of(curves: Curves, items: Items) -> Statistics:
     """Return statistics of items with the fit's names of columns, for mixtures with joint cells."""
     posterior_roles(curves, items)  # refuses items of another kind
     mixed = curves.prior.gridded
     bins = _MIXED_BINS if mixed else None
     items = replace(items, cluster=None)
-    stats = totals_without_folds(items, bins=bins, joint=mixed, progress=progress)
+    stats = totals_without_folds(items, bins=bins, joint=mixed)
     roles = stats.roles | curves.roles.outcomes
     return Statistics(stats.data.assign_attrs(roles=json.dumps(roles)))
 

@@ -10,12 +10,12 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import soc_pymc as soc
-from soc_pymc._lib.threads import VARIABLE, one_blas_thread, ordered_map, threads
+from soc_pymc._lib.work import THREADS, one_blas_thread, ordered_map, threads
 
 
 @pytest.fixture(params=[1, 3])
 def number(request, monkeypatch):
-    monkeypatch.setenv(VARIABLE, str(request.param))
+    monkeypatch.setenv(THREADS, str(request.param))
     return request.param
 
 
@@ -67,10 +67,18 @@ def two_of_blas():
 
 @pytest.mark.usefixtures("two_of_blas")
 def test_blas_has_one_thread_inside_and_its_own_number_once_a_generator_rests(number):
-    abandoned = ordered_map(of_blas, range(4))
+    begun = []
+
+    def block(k):
+        begun.append(k)
+        return of_blas()
+
+    abandoned = ordered_map(block, range(4))
     inside = [next(abandoned)]
+    # between two blocks it has two threads, so all must have begun: one where the caller works
+    expected = 1 if number == 1 else 4
     end = time.monotonic() + 10
-    while of_blas() != {2} and time.monotonic() < end:  # until the blocks begun are done
+    while (len(begun) < expected or of_blas() != {2}) and time.monotonic() < end:
         time.sleep(0.01)
     assert of_blas() == {2}
     inside += [*ordered_map(of_blas, range(4)), *abandoned]
@@ -140,10 +148,10 @@ def test_an_interrupt_anywhere_leaves_no_limit():
 
 @pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "99999999999", "²"])
 def test_a_wrong_number_is_one_error(text, monkeypatch):
-    monkeypatch.setenv(VARIABLE, text)
-    with pytest.raises(soc.SocError, match=VARIABLE):
+    monkeypatch.setenv(THREADS, text)
+    with pytest.raises(soc.SocError, match=THREADS):
         threads()
-    monkeypatch.setenv(VARIABLE, " 7 ")
+    monkeypatch.setenv(THREADS, " 7 ")
     assert threads() == 7
-    monkeypatch.delenv(VARIABLE)
+    monkeypatch.delenv(THREADS)
     assert threads() >= 1

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 import soc_pymc as soc
+from soc_pymc import _report as page_module
 from soc_pymc.__main__ import main
-from soc_pymc._report import page as page_module
 from soc_pymc.checks import findings
 from tests.examples import COUNT_ROLES, part_of
 

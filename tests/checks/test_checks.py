@@ -14,7 +14,7 @@ from scipy import optimize, stats
 import soc_pymc as soc
 from soc_pymc._lib.reprs import code_of
 from soc_pymc.checks import pit
-from soc_pymc.checks._check import tail_probability
+from soc_pymc.checks._check import Checks, tail_probabilities
 from soc_pymc.checks.advice import mixture_of
 from soc_pymc.checks.observations import Observations
 from soc_pymc.fits.fit import Status
@@ -133,14 +133,66 @@ def test_the_averaged_ecdf_is_the_mean_of_uniform_cdfs(seed, n):
     np.testing.assert_allclose(averaged, cdfs.mean(axis=0) - grid, rtol=0, atol=1e-9)
 
 
-def test_tail_probability_is_two_sided_and_goes_beyond_the_replicates():
-    draws = np.random.default_rng(0).normal(size=400)
+def tail_probability(replicated, observed):
+    return tail_probabilities(replicated[None], np.array([observed]))[0]
+
+
+def test_tail_probabilities_are_two_sided_and_go_beyond_the_replicates():
+    draws = np.random.default_rng(0).normal(100.0, 1.0, size=400)
     for shift in (0.5, 1.0, 1.5):
         exact = 2 * stats.norm.sf(shift)
-        assert tail_probability(draws - shift) == pytest.approx(exact, rel=0.35)
-        assert tail_probability(draws + shift) == pytest.approx(exact, rel=0.35)
-    assert 1e-9 < tail_probability(draws + 5.0) < 1e-4
-    assert tail_probability(np.zeros(400)) == 1.0
+        assert tail_probability(draws, 100.0 + shift) == pytest.approx(exact, rel=0.35)
+        assert tail_probability(draws, 100.0 - shift) == pytest.approx(exact, rel=0.35)
+    assert 1e-9 < tail_probability(draws, 95.0) < 1e-3
+    assert tail_probability(np.zeros(400), 0.0) == 1.0
+
+
+SKEWED = {
+    "lognormal": lambda rng, n: rng.lognormal(0.0, 0.6, n),
+    "inverse gamma": lambda rng, n: 1.0 / rng.gamma(3.0, 1.0, n),
+    "exponential": lambda rng, n: rng.exponential(size=n),
+}
+
+
+@pytest.mark.parametrize("law", SKEWED)
+def test_tails_of_skewed_replicates_are_at_their_level(law):
+    """Of 3,000 values among 300 replicates 1% have p < .01, to 1%, and never less than their share.
+
+    Pearson's type III law, whose lower end lies above the smallest values, rejected up to 11%.
+    """
+    rng = np.random.default_rng(11)
+    p = np.empty(3000)
+    for k in range(len(p)):
+        replicated = SKEWED[law](rng, 300)
+        (observed,) = SKEWED[law](rng, 1)
+        p[k] = tail_probability(replicated, observed)
+        above = np.mean(replicated > observed)
+        assert p[k] > 1.999 * min(above, 1.0 - above)
+    assert p.min() > 1e-5
+    assert np.mean(p < 0.01) < 0.02
+    assert abs(np.mean(p < 0.2) - 0.2) < 0.04
+
+
+NULLS = [(43, "counts", 0.8), (20, "trials", 0.6), (300, "counts", 0.4), (1000, "values", 0.8)]
+
+
+@pytest.mark.parametrize(("n", "kind", "sd"), thinned(NULLS, [NULLS[0]]))
+def test_dispersion_is_at_its_level_on_few_items(n, kind, sd):
+    """Of 200 sets of the fit's own outcomes at most 6 have p < .01: 2 are expected.
+
+    The p-values are uniform. Curves this uncertain make sums of squares skewed.
+    """
+    fit = hand_made_fit(kind, sd=sd, draws=500)
+    columns = columns_of(simulate(n, 5, kind), kind)
+    rng = np.random.default_rng(n)
+    p = []
+    for outcome in posterior_of(fit).simulate(columns, rng, rng.integers(1000, size=200)):
+        frame = pd.DataFrame(columns | {KINDS[kind].roles[1]: outcome})
+        checks = Checks(fit, as_items(frame, kind), seed=len(p))
+        dispersion, *_ = checks._summaries(columns_of(frame, kind))
+        p.append(dispersion.p)
+    assert np.sum(np.array(p) < 0.01) <= 6
+    assert stats.kstest(p, "uniform").pvalue > 0.001
 
 
 @pytest.mark.parametrize("kind", thinned(KINDS, ["counts", "values"]))

@@ -114,7 +114,7 @@ def test_cells_that_weights_cannot_leave_out_are_refitted(kind):
     stats = statistics_of(kind)
     fit = soc.fit(stats, **QUIET)
     weighted = leave_one_out(posterior_of(fit), observe(fit.curves, stats))
-    loo, trust = left_out("fit", fit, stats, 1, 0, False)
+    loo, trust = left_out("fit", fit, stats, 1, 0)
     doubtful = weighted.pareto_k > weighted.good_k
     assert loo.refitted == doubtful.sum() > 0
     assert (loo.pareto_k[doubtful] < weighted.pareto_k[doubtful]).all()

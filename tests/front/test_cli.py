@@ -251,7 +251,7 @@ def test_a_command_reads_every_option_that_it_takes(command, example, files, mon
         replaced = functools.partial(lambda *_, value, **options: value, value=value)
         replaced = functools.update_wrapper(replaced, getattr(soc, name))
         monkeypatch.setattr(soc, name, replaced)
-    monkeypatch.setattr(commands, "run_demo", lambda *_: None)
+    monkeypatch.setattr(commands, "run_demo", lambda *_, **options: None)
     monkeypatch.chdir(tmp_path)
     for path in files.iterdir():
         (tmp_path / path.name).symlink_to(path)

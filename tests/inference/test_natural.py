@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from soc_pymc.inference.density import Densities
-from soc_pymc.inference.natural import Skewed, improved
+from soc_pymc.inference.refinements import Gaussian, Skewed, improved
 
 SIZE = 12
-START = np.zeros(SIZE), np.eye(SIZE)
+START = Gaussian(np.zeros(SIZE), np.eye(SIZE))
 
 
 def densities(evaluate):

@@ -116,9 +116,9 @@ def test_the_sampler_is_named_and_its_statistics_have_one_set_of_names(monkeypat
     tree = {"posterior": xr.DataTree(chains), "sample_stats": xr.DataTree(xr.Dataset(theirs))}
     given = other_sampler(monkeypatch, ("pymc", "nutpie"), lambda _: tree)
     problem = build(gamma_statistics(), soc.Gamma(), full=True)
-    soc.NUTS().draw(problem, False)
+    soc.NUTS().draw(problem)
     assert given["nuts_sampler"] == "pymc"
-    groups, _ = soc.NUTS(sampler="nutpie").draw(problem, False)
+    groups, _ = soc.NUTS(sampler="nutpie").draw(problem)
     assert given["nuts_sampler"] == "nutpie"
     names = {"diverging", "tree_depth", "lp", "acceptance_rate"}
     assert set(groups["sample_stats"]) == names

@@ -8,7 +8,7 @@ import pytest
 import sqlglot
 
 import soc_pymc as soc
-from soc_pymc.posterior import sql
+from soc_pymc.posterior import export
 from tests.examples import thinned
 from tests.posterior.references import MOMENTS, thinned_fit
 
@@ -122,7 +122,7 @@ def test_what_is_no_name_of_a_table_is_refused(fit, name):
 def test_text_parses_in_its_dialect(fit, dialect, monkeypatch):
     """One SELECT of the columns, with the labels as they are, from the items' table alone."""
     if dialect != "duckdb":  # further steps to a quantile say the same again, and take long
-        monkeypatch.setattr(sql, "_STEPS", 1)
+        monkeypatch.setattr(export, "_STEPS", 1)
     # parsing all numbers of the prior takes long
     for prior in (*[None] * (dialect == "duckdb"), 'models."the prior"'):
         options = {"columns": ["id"], "prior": prior, "dialect": dialect}

@@ -139,7 +139,7 @@ def test_scores_that_differ_by_rounding_are_refused():
 def test_units_near_the_smallest_end_in_a_fit_or_one_sentence():
     """Values and noise of 1e-34 beside scores of 1: never an error of linear algebra."""
     rng = np.random.default_rng(0)
-    t, s = rng.normal(size=2000), np.full(2000, 1e-34)
+    t, s = rng.normal(size=400), np.full(400, 1e-34)
     items = soc.NormalItems(
         pd.DataFrame({"t": t, "v": 1e-34 * rng.normal(t), "s": s}), **KINDS["values"][1]
     )
@@ -153,7 +153,7 @@ def test_units_near_the_smallest_end_in_a_fit_or_one_sentence():
         assert "numbers of this size" in message
     else:
         curve = soc.calibration_curves(fit, [0.0, 1.0])["mean"].mean(("chain", "draw"))
-        np.testing.assert_allclose(curve / 1e-34, [0.0, 1.0], atol=0.2)
+        np.testing.assert_allclose(curve / 1e-34, [0.0, 1.0], atol=0.4)
 
 
 def test_every_item_a_group_of_its_own():

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import soc_pymc as soc
-from soc_pymc._lib.threads import VARIABLE
+from soc_pymc._lib.work import VARIABLE
 from soc_pymc.data import local
 from soc_pymc.posterior import scoring
 from tests.data.cell_references import assert_same

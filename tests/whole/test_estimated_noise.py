@@ -14,7 +14,7 @@ import soc_pymc as soc
 from soc_pymc._model.problem import build
 from soc_pymc.families.noise import NoiseLaw, noise_nodes
 from soc_pymc.posterior.predictive import posterior_of
-from tests.examples import QUIET
+from tests.examples import QUIET, thinned
 from tests.tables import remote
 
 ROLES = {"score": "t", "value": "y", "noise_sd": "s"}
@@ -58,14 +58,15 @@ def test_the_law_of_variances_is_recovered(df, prior_df):
     assert np.exp(law.log_variance[0]) == pytest.approx(0.25, rel=0.06)
 
 
-def test_intervals_of_the_law_cover():
-    """Of 300 tables of 200 items 270 are expected; 3 sds are 16."""
+@pytest.mark.parametrize("number", thinned([60, 300], [60]))
+def test_intervals_of_the_law_cover(number):
+    """90% of tables of 200 items, within 3 sds."""
     inside = 0
-    for seed in range(300):
+    for seed in range(number):
         frame = table(200, 4.0, [seed, 3], prior_df=6.0)
         law = NoiseLaw.of(np.zeros(200), frame.s**2, np.ones(200), 4.0)
         inside += law.interval[0] < 6.0 < law.interval[1]
-    assert 254 <= inside <= 286
+    assert abs(inside - 0.9 * number) < 3 * np.sqrt(0.09 * number)
 
 
 def test_a_trend_of_variances_in_the_score_is_followed():
@@ -103,13 +104,13 @@ def by_quadrature(y, moderated, df, location, variance, probs=(0.05, 0.95)):
 
 
 def test_posteriors_are_those_of_quadrature(case):
-    """The 10 farthest values and 10 others, to 1e-3 posterior sd, which is what the nodes allow."""
+    """The 5 farthest values and 5 others, to 1e-3 posterior sd, which is what the nodes allow."""
     frame, fit = case
     law = fit.curves.noise_law
     moderated = law.moderated(frame.t, frame.s, 3.0)
     location, dispersion = fit.curves.at(frame.t)
     far = np.abs(frame.y - location.mean(axis=0)) / np.sqrt(moderated)
-    chosen = np.r_[np.argsort(-far)[:10], np.arange(0, len(frame), len(frame) // 10)]
+    chosen = np.r_[np.argsort(-far)[:5], np.arange(0, len(frame), len(frame) // 5)]
     assert far.iloc[chosen[0]] > 6
     columns = ["theta_mean", "theta_sd", "theta_q05", "theta_q95"]
     scored = [
@@ -134,7 +135,7 @@ def test_densities_and_likelihood_are_those_of_convolved_t(case):
     below = posterior.cdf_by_draw(columns, draws)[0]
     location, dispersion = fit.curves.at(frame.t, draws=draws)
     scale = np.sqrt(law.moderated(frame.t, frame.s, 3.0))
-    for i in (*range(0, 2000, 400), int(frame.y.abs().argmax())):
+    for i in (0, 1000, int(frame.y.abs().argmax())):
         theta = laws.norm(location[0, i], np.exp(0.5 * dispersion[0, i]))
         noise = laws.t(law.prior_df + 3.0, scale=scale[i])
         points = np.r_[theta.ppf(np.linspace(0.01, 0.99, 9)), frame.y[i]]
@@ -177,7 +178,7 @@ def test_both_libraries_compute_the_likelihood(case):
     assert symbolic.eval() == pytest.approx(numbers, rel=1e-12)
 
 
-@pytest.mark.parametrize("df", [2.0, 3.0, 9.0, 30.0])
+@pytest.mark.parametrize("df", thinned([2.0, 3.0, 9.0, 30.0], [3.0]))
 def test_intervals_cover(df):
     # 0.88 to 0.92: a fifth has 2,000 items, whose coverage has an sd of 0.007, and the uncertainty
     # of the curves adds as much
@@ -190,7 +191,8 @@ def test_intervals_cover(df):
     assert inside.groupby(fifth).mean().between(0.88, 0.92).all()
 
 
-def test_mixtures_of_genes_are_worth_their_noise():
+@pytest.mark.parametrize("prior", thinned([soc.Normal(), soc.NormalMixture()], [soc.Normal()]))
+def test_mixtures_of_genes_are_worth_their_noise(prior):
     """Most effects near 0, from 6 degrees of freedom, judged by precise values of the same theta.
 
     Under each prior the gain is several times 0.02 nats, about two standard errors.
@@ -202,17 +204,16 @@ def test_mixtures_of_genes_are_worth_their_noise():
     frame["theta"] = rng.normal(size=n) * np.where(rng.random(n) < 0.15, 0.8, 0.08)
     frame["y"] += frame.theta
     precise = frame.theta + 0.1 * rng.normal(size=n)
-    for prior in (soc.Normal(), soc.NormalMixture()):
-        nats = []
-        for df in (None, 6.0):
-            items = replace(items_of(frame, df), score=None)
-            post = soc.item_posteriors(fit_of(items, prior), items, draws="auto")
-            sd = np.sqrt(post.theta_var + 0.01)
-            nats.append(laws.norm.logpdf(precise, post.theta_mean, sd).mean())
-            inside = (post.theta_q05 < frame.theta) & (frame.theta < post.theta_q95)
-        assert nats[1] > nats[0] + 0.04
-        # neither prior is the law of theta
-        assert 0.88 < inside.mean() < 0.94
+    nats = []
+    for df in (None, 6.0):
+        items = replace(items_of(frame, df), score=None)
+        post = soc.item_posteriors(fit_of(items, prior), items, draws="auto")
+        sd = np.sqrt(post.theta_var + 0.01)
+        nats.append(laws.norm.logpdf(precise, post.theta_mean, sd).mean())
+        inside = (post.theta_q05 < frame.theta) & (frame.theta < post.theta_q95)
+    assert nats[1] > nats[0] + 0.04
+    # neither prior is the law of theta
+    assert 0.88 < inside.mean() < 0.94
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +241,7 @@ def test_a_column_of_degrees_of_freedom(differing):
     moderated = law.moderated(post.t, post.s, post.df)
     location, dispersion = fit.curves.at(post.t)
     columns = ["theta_mean", "theta_sd", "theta_q05", "theta_q95"]
-    for i in range(0, 4000, 500):
+    for i in range(0, 4000, 1000):
         total = law.prior_df + post.df[i]
         exact = by_quadrature(
             post.y[i], moderated[i], total, location[:, i], np.exp(dispersion[:, i])

@@ -17,7 +17,7 @@ import pytest
 import soc_pymc as soc
 from soc_pymc.__main__ import main
 from soc_pymc._lib.files import replacing
-from soc_pymc._lib.progress import Phase
+from soc_pymc._lib.work import Phase
 
 ROOT = Path(soc.__file__).parents[1]
 ROLES = ["--score", "score", "--count", "count", "--exposure", "exposure"]

@@ -223,6 +223,7 @@ print("loaded", sorted((slow | {"matplotlib", "rich"}) & set(sys.modules)))
 """
 
 
+@pytest.mark.slow
 def test_small_tables_need_no_compiler_and_no_engine(tmp_path):
     """Each of these libraries takes longer to import, or to compile, than the work itself."""
     command = [sys.executable, "-c", SMALL]

@@ -1,4 +1,4 @@
-"""Threads: their number, and work on blocks of items whose results come in the blocks' order.
+"""Long work: on blocks of items in threads, whose results come in order; and its progress.
 
 Blocks are cut by their place in the data, so that no result depends on the number of threads. BLAS
 has one thread meanwhile: matrices are small, and two doubled the CPU time of a mixture's fit.
@@ -6,26 +6,34 @@ has one thread meanwhile: matrices are small, and two doubled the CPU time of a 
 
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
 from functools import cache, partial, wraps
+from importlib.util import find_spec
 from itertools import chain, islice
 from operator import methodcaller
 from typing import Any
 
+from .arguments import OrNone, switch
 from .errors import SocError
 
-VARIABLE = "SOC_PYMC_THREADS"
+THREADS = "SOC_PYMC_THREADS"
 _worker = threading.local()
+PROGRESS = "SOC_PYMC_PROGRESS"
+_setting: list[bool | None] = [None]
+_asked: ContextVar[bool | None] = ContextVar("progress", default=None)
+_bar = threading.Lock()  # held while a bar is on the screen
 
 
 def threads() -> int:
     """Number of threads that work at once: `SOC_PYMC_THREADS`, or all usable processors."""
-    text = os.environ.get(VARIABLE, "").strip()
+    text = os.environ.get(THREADS, "").strip()
     if not text:
         # not on every system
         affinity = getattr(os, "sched_getaffinity", None)
@@ -33,7 +41,7 @@ def threads() -> int:
     if text.isascii() and text.isdigit() and 1 <= int(text) <= 1024:
         return int(text)
     raise SocError(
-        f"the environment variable {VARIABLE}={text!r} must be a whole number from 1 to 1,024, the "
+        f"the environment variable {THREADS}={text!r} must be a whole number from 1 to 1,024, the "
         "number of threads: correct it, or remove it to use all processors"
     )
 
@@ -165,3 +173,130 @@ def raising_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
     if arrived:
         raise KeyboardInterrupt
+
+
+# --- progress ------------------------------------------------------------------------------------
+
+
+def progress(show: bool | None = None) -> None:
+    """Show or hide the progress of long work, in all calls that do not say ``progress=``.
+
+    Parameters
+    ----------
+    show : bool or None
+        True, False, or None for the default: the environment variable ``SOC_PYMC_PROGRESS`` (1 or
+        0), else progress is shown in terminals, and in notebooks that have ``ipywidgets``. In a log
+        file True writes one line at the end of each phase of the work.
+
+    Raises
+    ------
+    FitError
+        If `show` is something else.
+
+    Examples
+    --------
+    >>> import soc_pymc as soc
+    >>> soc.progress(False)
+    """
+    _setting[0] = OrNone(switch)(show, "show")
+
+
+def with_progress[**P, R](function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function whose ``progress=`` holds for all that it calls."""
+
+    @wraps(function)
+    def call(*args: P.args, **options: P.kwargs) -> R:
+        show = OrNone(switch)(options.get("progress"), "progress")
+        token = _asked.set(_asked.get() if show is None else show)
+        try:
+            return function(*args, **options)
+        finally:
+            _asked.reset(token)
+
+    return call
+
+
+def long_work[**P, R](function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function that has a ``progress=`` and runs with one thread of BLAS."""
+    return with_progress(one_blas_thread(function))
+
+
+def is_shown() -> bool:
+    """Return whether progress is shown: by an argument, the setting, or the surroundings."""
+    variable = os.environ.get(PROGRESS, "").strip()
+    if variable not in ("", "0", "1"):
+        raise SocError(
+            f"the environment variable {PROGRESS}={variable!r} must be 0 or 1"
+        )
+    for choice in (
+        _asked.get(),
+        _setting[0],
+        bool(int(variable)) if variable else None,
+    ):
+        if choice is not None:
+            return choice
+    if "ipykernel" in sys.modules:  # without ipywidgets rich warns at every bar
+        return find_spec("ipywidgets") is not None
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+@dataclass
+class Phase:
+    """A named phase of work, perhaps with a bar."""
+
+    bar: Any = None
+
+    def advance(self, amount: float = 1) -> None:
+        """Add `amount` finished units."""
+        if self.bar:
+            self.bar.advance(0, amount)
+
+    def note(self, text: str) -> None:
+        """Replace the text shown behind the bar."""
+        if self.bar:
+            self.bar.update(0, note=text)
+
+
+@contextmanager
+def phase(title: str, *, total: float | None = None, unit: str = "") -> Iterator[Phase]:
+    """Run a block as a phase, with a bar if it has a title and no other phase has one."""
+    if not (title and is_shown()) or not _bar.acquire(blocking=False):
+        yield Phase()
+        return
+    try:
+        from rich import progress as rich
+        from rich.console import Console
+
+        console = Console(stderr=True)
+        clears = console.is_terminal or console.is_jupyter
+        done = (
+            "{task.completed:,.0f}"
+            + (" of {task.total:,.0f} " if total else " ")
+            + unit
+        )
+        texts = ("{task.description}", done if unit else "", "{task.fields[note]}")
+        title_column, *text_columns = (
+            rich.TextColumn(text, markup=False) for text in texts
+        )
+        columns = title_column, rich.BarColumn(20), *text_columns
+        time_left = rich.TimeRemainingColumn(elapsed_when_finished=True)
+        with rich.Progress(
+            *columns,
+            time_left,
+            console=console,
+            transient=clears,
+            redirect_stdout=False,
+        ) as bar:
+            bar.add_task(title, total=total, note="")
+            yield Phase(bar)
+    finally:
+        _bar.release()
+
+
+def parts(title: str, n: int, step: int, unit: str = "items") -> Iterator[slice]:
+    """Yield slices of `step` that make up n, with progress."""
+    with phase(title, total=n, unit=unit) as bar:
+        for start in range(0, n, step):
+            stop = min(start + step, n)
+            yield slice(start, stop)
+            bar.advance(stop - start)
