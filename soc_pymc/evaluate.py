@@ -541,10 +541,10 @@ def leakage(
 
 
 # a value, its z, large where scores leak, and p
-Evidence = tuple[float, float, float]
+RatioTest = tuple[float, float, float]
 
 
-def _from_outcomes(data: Items | Statistics) -> Evidence:
+def _from_outcomes(data: Items | Statistics) -> RatioTest:
     """Return the least variation by octave of exposure or noise sd; z with its sign turned."""
     stats = data
     if not isinstance(stats, Statistics):
@@ -564,7 +564,9 @@ def _from_outcomes(data: Items | Statistics) -> Evidence:
     return effect, -float(z[least]), p
 
 
-def _from_fresh(outcome: Outcome, frame: pd.DataFrame, fresh: pd.DataFrame) -> Evidence:
+def _from_fresh(
+    outcome: Outcome, frame: pd.DataFrame, fresh: pd.DataFrame
+) -> RatioTest:
     """Judge whether scores go with their items' outcomes more closely than with fresh ones."""
     check_rows(frame, fresh, {"score": "score"}, "fresh=")
     score, *seen = score_and_outcomes(frame, outcome)
@@ -579,7 +581,9 @@ def _from_fresh(outcome: Outcome, frame: pd.DataFrame, fresh: pd.DataFrame) -> E
     return after / before if before else np.nan, z, float(special.ndtr(-z))
 
 
-def _from_folds(outcome: Outcome, frame: pd.DataFrame, folds: pd.DataFrame) -> Evidence:
+def _from_folds(
+    outcome: Outcome, frame: pd.DataFrame, folds: pd.DataFrame
+) -> RatioTest:
     """Return the extra log-likelihood of scores, as a share of what out-of-fold scores gain."""
     words = {outcome.observed: "outcome", outcome.size: "exposure or noise sd"}
     check_rows(frame, folds, words, "out_of_fold=")

@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     import xarray as xr
 
-Rows = list[tuple[str, str]]
+Entries = list[tuple[str, str]]
 
 _SHOWN = 5  # labels of groups
 # modules above that make what results show of themselves, by function
@@ -93,7 +93,7 @@ def code_of(record: Any) -> str:
     return f"soc.{type(record).__name__}({arguments})"
 
 
-def of_statistics(stats: Any) -> Rows:
+def of_statistics(stats: Any) -> Entries:
     """Rows of statistics: first the items, then the sums of their outcomes."""
     sums = {name: stats.data[name].sum() for name in stats.outcome.sums("part")}
     cells = stats.data.sizes
@@ -122,7 +122,7 @@ def of_statistics(stats: Any) -> Rows:
     return [(name, text) for name, text in rows if text]
 
 
-def groups_row(labels: Sequence[str]) -> Rows:
+def groups_row(labels: Sequence[str]) -> Entries:
     """Row of groups, if there are any."""
     shown = ", ".join(labels[:_SHOWN]) + ", ..." * (len(labels) > _SHOWN)
     return [("groups", f"{len(labels):,}: {shown}")] if labels else []

@@ -21,7 +21,7 @@ from .._lib.work import long_work, parts, phase
 from ..data.causes import Evidence, cause_of
 from ..data.items import Items
 from ..data.sources import opened, word_columns
-from ..data.statistics import Statistics, absent_zeros
+from ..data.statistics import Statistics, words_of_absent_zeros
 from ..families.rows import MEAN_ONLY
 from ..fits.fit import FIT, PARETO_K, Fit, Later, Status, other_total
 from ..posterior.averages import cdf_without
@@ -315,11 +315,11 @@ class Checks:
         """Say that items of 0 are absent, if the items show it."""
         data = self.data
         if isinstance(data, Statistics):
-            return absent_zeros(data)
+            return words_of_absent_zeros(data)
         zeros = table["what"].str.startswith("zero ") & (table["value"] == 0)
         if not (zeros & (table["verdict"] == FAIL)).any():
             return ""
-        return absent_zeros(totals_without_folds(data, joint=False))
+        return words_of_absent_zeros(totals_without_folds(data, joint=False))
 
     def _too_little_variation(self, table: pd.DataFrame) -> str:
         """Say why outcomes vary less than their noise allows, if the items show that they do."""

@@ -453,7 +453,7 @@ def variation(stats: Statistics) -> Variation:
 _ABSENT = 10.0  # items of 0 whose absence is no chance
 
 
-def absent_zeros(stats: Statistics) -> str:
+def words_of_absent_zeros(stats: Statistics) -> str:
     """Evidence that a table lists only items of 1 or more, and what to do; empty if none."""
     number = stats.outcome.absent(stats.cells)
     if number < _ABSENT:

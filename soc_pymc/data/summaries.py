@@ -30,7 +30,7 @@ from .formulas import BLOCKS, MOST_FOLDS, Folds
 from .items import Items, check_outcomes
 from .local import Local
 from .sources import is_remote, open_table
-from .statistics import Statistics, absent_zeros, from_tables
+from .statistics import Statistics, from_tables, words_of_absent_zeros
 
 _log = logging.getLogger(__name__)
 # relative difference of scores that is taken for rounding, of single precision too
@@ -217,7 +217,7 @@ def totals_of(items: Items, options: Options) -> Statistics:
         )
     if not outcome.positive:  # outcomes may all lie far from 0
         _check_digits(stats, items)
-    if absent := absent_zeros(stats):  # which explains all else
+    if absent := words_of_absent_zeros(stats):  # which explains all else
         if options.on_leakage != "ignore":
             warn_user(absent, ItemsWarning)
     else:
@@ -432,7 +432,9 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
     outcome = items.outcome
     bins = stats.cells("part")
     ranges = bins["score_min"], bins["score_max"], bins["n"]
-    rates = outcome.sizes_add and not outcome.truncated and not absent_zeros(stats)
+    rates = (
+        outcome.sizes_add and not outcome.truncated and not words_of_absent_zeros(stats)
+    )
     rates = rates and ranges[0].min() > 0
     if items.score is None or not rates or outcome.are_foreign(*ranges):
         return

@@ -21,7 +21,7 @@ from .._lib.arrays import Floats, Ints
 from .._lib.errors import FitError
 from .._lib.files import Saved, read_saved, save_netcdf
 from .._lib.reprs import (
-    Rows,
+    Entries,
     groups_row,
     html_table,
     lines,
@@ -284,13 +284,13 @@ class Fit:
         return f"Fit: {made}, {state}: {self.status.reason}"
 
 
-def _fit_rows(fit: Fit) -> Rows:
+def _fit_rows(fit: Fit) -> Entries:
     chains, _ = fit.curves.shape
     in_chains = f" in {chains} chains" if chains > 1 else ""
     bins = fit.curves.bins
     items = f"{int(bins['n_items'].sum()):,} in {bins.sizes['bin']:,} bins"
     table = fit.selection
-    chosen: Rows = []
+    chosen: Entries = []
     if table is not None:
         chosen = [("chosen", table.loc[table["chosen"], "reason"].item())]
     return [

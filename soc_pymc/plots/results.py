@@ -190,7 +190,7 @@ def _ecdf(result: CheckResult, number: int, ax: Axes) -> str:
     label = "averaged over randomisation"
     ax.plot(u, pit["averaged"], color=style.GREY, linewidth=1, label=label)
     verdict = row["verdict"]
-    look: dict[str, Any] = {"color": style.VERDICTS[verdict], "linewidth": 1.5}
+    look: dict[str, Any] = {"color": style.VERDICT_COLORS[verdict], "linewidth": 1.5}
     ax.plot(u, pit["randomised"], label=f"PIT: {verdict}", **look)
     highest = max(float(np.abs(pit[line]).max()) for line in ("randomised", "averaged"))
     reach = max(1.5 * bound, 1.1 * highest)
@@ -319,7 +319,7 @@ def _draw(ax: Axes, part: pd.DataFrame, total: int, reference: float | None) -> 
     value, low, high = (part[name].to_numpy() for name in _NUMBERS)
     if reference is not None:
         ax.axvline(reference, color=style.REFERENCE, linewidth=1, linestyle="--")
-    for name, color in style.VERDICTS.items():
+    for name, color in style.VERDICT_COLORS.items():
         rows = verdict == name if name != "ok" else ~np.isin(verdict, ("warn", "fail"))
         ax.hlines(place[rows], low[rows], high[rows], color=color, linewidth=1.6)
         ax.plot(value[rows], place[rows], "o", color=color, markersize=4.5)

@@ -33,7 +33,7 @@ PALETTE = (BLUE, ORANGE, GREEN, RED, SKY, PURPLE, BLACK)
 CURVE = BLUE
 OBSERVED = ORANGE
 REFERENCE = GREY
-VERDICTS = {"ok": BLUE, "warn": ORANGE, "fail": RED}
+VERDICT_COLORS = {"ok": BLUE, "warn": ORANGE, "fail": RED}
 FRAMELESS: dict[str, Any] = {"frameon": False, "fontsize": 8}
 # points of a legend: of a letter, a line, and a key
 _LETTER = 4.6

@@ -54,7 +54,6 @@ _BATCH_OF_FEW = 1 << 18
 _WIDE = 32  # columns beyond which batches are smaller
 # kinds of tables that come back as new ones
 _COPIED = ("files", "ibis", "stream")
-DRAWS = ("auto", "all")
 # version of scoring; files of another version are made again
 _VERSION = 8
 _RECORD = b"soc_pymc"  # key of the record in a file's description
@@ -127,7 +126,7 @@ def item_posteriors(
     ['theta_mean', 'theta_sd', 'theta_var', 'theta_q50']
     """
     probs = probabilities(quantiles)
-    OneOf(*DRAWS)(draws, "draws")
+    OneOf("auto", "all")(draws, "draws")
     target = "" if out is None else path_of(out, "out", ItemsError)
     posterior = posterior_of(fit)
     curves = posterior.curves

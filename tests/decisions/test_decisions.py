@@ -11,7 +11,6 @@ from scipy import integrate, stats
 
 import soc_pymc as soc
 from soc_pymc import decisions as dec
-from soc_pymc.decisions import joint
 from soc_pymc.families import NORMAL
 from soc_pymc.fits.fit import with_draws
 from soc_pymc.posterior.predictive import posterior_of
@@ -104,8 +103,8 @@ def test_answers_do_not_depend_on_how_work_is_cut(small_fit, some_items, monkeyp
     fit = thinned_fit(small_fit, 100)
     draws = dec.thompson_draws(fit, some_items, 70, seed=2, **QUIET)
     best = dec.probability_best(fit, some_items, 3, draws=200, **QUIET)
-    monkeypatch.setattr(joint, "_MOST", 64)
-    monkeypatch.setattr(joint, "_HELD", 1)
+    monkeypatch.setattr(dec, "_MOST", 64)
+    monkeypatch.setattr(dec, "_HELD", 1)
     monkeypatch.setenv("SOC_PYMC_THREADS", "1")
     many = dec.thompson_draws(fit, some_items, 150, seed=2, **QUIET)
     xr.testing.assert_identical(draws, many[:70])

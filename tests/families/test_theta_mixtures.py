@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from soc_pymc.decisions.choices import expected_variance, value_of_outcome
+from soc_pymc.decisions import expected_variance, value_of_outcome
 from soc_pymc.posterior.item_columns import ThetaMixture
 from tests.family_records import RECORDS
 
