@@ -165,7 +165,7 @@ def test_posteriors_of_groups_and_of_scores_alone(files, example, folder):
 
 
 def test_items_have_the_truncation_of_a_fit(folder, small_frame):
-    """A fit to items of 1 or more says that those of 0 are absent; scores alone need no such word."""
+    """A fit to items of 1 or more says that those of 0 are absent; scores need no such word."""
     listed = small_frame[small_frame["count"] > 0].reset_index(drop=True)
     listed.to_parquet("items.parquet")
     items = soc.PoissonItems(listed, **{x: x for x in ROLES[1::2]}, truncated=True)
