@@ -86,7 +86,9 @@ def test_one_command_does_what_three_do(example, folder, capsys):
     words = ["run", "items.parquet", *flags(known.items.roles), "--id", "key", "--seed", 3]
     words += ["--bins", 20, "--prior", "normal-mixture", "--keep", "kept"]
     run(*words, "--out", "scored.parquet")
-    *_, title, advice = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr().out.splitlines()
+    summary = dict(line.split(maxsplit=1) for line in said)
+    assert len(said) < 13
     stats, fit = soc.load_statistics("kept/stats.nc"), soc.load_fit("kept/fit.nc")
     assert stats.has_joint
     assert stats.folds == 10  # by the ids
@@ -96,12 +98,18 @@ def test_one_command_does_what_three_do(example, folder, capsys):
     scored = pd.read_parquet("scored.parquet").drop(columns="key")
     pd.testing.assert_frame_equal(scored, expected)
     result = soc.check(fit, stats, progress=False)
-    assert (title, advice) == (result.title, result.advice[0])
-    run(
-        "run", "items.parquet", *flags(known.items.roles), "--keep", "auto", "--out", "auto.parquet"
-    )
+    assert (f"check: {summary['check']}", summary["next"]) == (result.title, result.advice[0])
+    assert all((folder / file).exists() for file in summary["files"].split(", "))
+    words = ["run", "items.parquet", *flags(known.items.roles), "--keep", "auto"]
+    assert main([*words, "--out", "auto.parquet", "--page", "page.html"]) == 0
     assert soc.load_fit("auto/fit.nc").prior == soc.Normal()
-    assert "chosen   nothing tried gains a nat over it" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert "nothing tried gains a nat over it" in told.out
+    lines = told.err.splitlines()
+    assert all(line.startswith("soc-pymc: ") for line in lines)
+    told_of = "reading", "summarized", "fitting soc.Normal() by soc.VI()", "the fit converged"
+    assert all(any(text in line for line in lines) for text in told_of)
+    assert told.out.split("check")[1].split("\n")[0].strip() in (folder / "page.html").read_text()
     with pytest.raises(SystemExit):
         main(["run", "items.parquet"])
     assert "soc-pymc run --help" in capsys.readouterr().err
