@@ -40,7 +40,7 @@ demo: $(INSTALLED)
 	$(BIN)/soc-pymc demo --out demo
 
 test: $(COMPILED)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 10
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 10 tests
 
 test-slow: $(COMPILED) $(SPARK_READY) $(DOCS_READY)
 	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal --durations 20

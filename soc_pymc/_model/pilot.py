@@ -22,6 +22,9 @@ from .terms import Curve, CurveInputs, State, curve_slopes, make_curve
 _FEWEST_LEVELS = 8
 # minimum of merged bins where there are hardly any events
 _FEWEST_MERGED_BINS = 100
+# squared lengths of the last steps of both searches, where levels are integrated out
+_ROUGHLY = 1.0
+_NEARLY = 0.05
 # most bins of a mixture, whose rows merge about as many
 _MOST_EFFECTS = 40
 
@@ -123,7 +126,7 @@ def find_pilot(stats: Statistics, family: Family, prior: Prior, full: bool) -> P
         level_rows = LevelRows.of(curves, rows.group)
         target = LevelTarget(target.designs, data, level_rows)
         # only its slopes count
-        states = find_mode(target, [*states, level_rows.start], enough=0.1).states
+        states = find_mode(target, [*states, level_rows.start], enough=_ROUGHLY).states
         deviations = states[-1].coefficients
     # the mode's slope gives the spread of theta by the scores in a bin
     location = states[0].coefficients
@@ -131,7 +134,10 @@ def find_pilot(stats: Statistics, family: Family, prior: Prior, full: bool) -> P
     spread = slope**2 * positions(curves[0].axis, rows)[1]
     data = data.with_spread(np.minimum(spread, data.most_spread))
     target = replace(target, data=data)
-    mode = find_mode(target, states, ahead=bool(integrated))
+    if integrated:  # inference corrects what is left
+        mode = find_mode(target, states, enough=_NEARLY, ahead=True)
+    else:
+        mode = find_mode(target, states)
     levels = target.levels(mode) if isinstance(target, LevelTarget) else None
     return Pilot(
         curves=curves,

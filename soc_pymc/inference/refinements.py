@@ -9,6 +9,7 @@ large in its antisymmetric part. This says how far to trust the step, so that st
 learn.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -24,9 +25,11 @@ WIDER = 1.05
 _LEAPFROG_STEP = 0.45
 _KEPT = 0.75
 _BOX = 9.0  # sd: steps out of this box are refused
-# rotated crosses of draws for each step before the skewness is known, and after
-_CROSSES = (1, 1, 2, 2)
-_CROSSES_OF_SKEWED = (2, 2)
+# rotated crosses of draws for the first steps; where these do not suffice, for each step before the
+# skewness is known, and after
+_FIRST_CROSSES = (1, 1)
+_CROSSES = (2, 2, 4, 4)
+_CROSSES_OF_SKEWED = (4, 4)
 # the largest factor on a width in one step
 _MOST_WIDENED = 1.3
 # nats that the evidence bound may fall, which is noisy, before steps end
@@ -171,17 +174,26 @@ class Steps(NamedTuple):
     gradients: Floats
 
 
-def improved(
-    densities: Densities, gaussian: Gaussian, rng: np.random.Generator
+def approximated(
+    densities: Densities,
+    start: Floats,
+    suffices: Callable[[Gaussian], bool],
+    rng: np.random.Generator,
 ) -> tuple[Densities, Gaussian]:
-    """Densities in coordinates that are hardly skewed; and a Gaussian there."""
+    """Densities in coordinates that are hardly skewed; and a Gaussian there.
+
+    The first Gaussian, near N(start, I), is returned if it `suffices`.
+    """
     assert densities.fresh
-    steps = stepped(densities.fresh, gaussian, _CROSSES, rng)
+    unit = np.eye(len(start))
+    first = stepped(densities.fresh, Gaussian(start, unit), _FIRST_CROSSES, rng)
+    if suffices(first.gaussian):
+        return densities, first.gaussian
+    steps = stepped(densities.fresh, first.gaussian, _CROSSES, rng)
     densities = _skewed(steps).densities(densities)
     assert densities.fresh
-    size = len(gaussian.location)
-    start = Gaussian(np.zeros(size), np.eye(size))
-    steps = stepped(densities.fresh, start, _CROSSES_OF_SKEWED, rng)
+    centred = Gaussian(np.zeros_like(start), unit)
+    steps = stepped(densities.fresh, centred, _CROSSES_OF_SKEWED, rng)
     return densities, steps.gaussian
 
 

@@ -7,7 +7,7 @@ maximum. Importance weights show how good the result is.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -32,12 +32,13 @@ from ..fits.fit import PARETO_K, Status
 from .density import (
     Densities,
     Evaluate,
+    Values,
     minibatch_density,
     near_densities,
     systematic,
 )
 from .fit_tree import STORED_SEED, Groups, PosteriorMethod, in_chains
-from .refinements import WIDER, Gaussian, annealed, improved, stepped
+from .refinements import WIDER, Gaussian, annealed, approximated, stepped
 
 # step in sd on either side, for the curvature of the posterior's bulk
 _REACH = 0.5
@@ -62,6 +63,9 @@ _CLEAR_ESS = 0.95
 # draws for the estimate of Pareto k, and at most where it is unclear
 _FEWEST_DRAWS = 1000
 _MOST_DRAWS = 4000
+# draws, and their effective sample, that show a first Gaussian to be good enough
+_PROMISE_DRAWS = 250
+_PROMISE = 0.3
 # densities of annealing and factor on the Gaussian's widths, and those of another try, where it is
 # far too narrow in a tail: a location and a dispersion that the data hardly tell apart bend it
 _ANNEALED = ((20, WIDER), (40, 1.3))
@@ -249,11 +253,14 @@ def _run_variational(built: Problem, method: VI) -> tuple[Groups, Status]:
                 built, systematic(bins, batch, len(start), rng)
             )
     with phase("fit: variational inference", unit="evaluations") as shown:
-        counted = _counted(evaluate, shown)
-        gaussian, problem = _gaussian(counted, start, method.max_iterations, rng)
-        if densities.fresh and not problem:
+        if densities.fresh:
             fresh = replace(densities, fresh=_counted(densities.fresh, shown))
-            densities, gaussian = improved(fresh, gaussian, rng)
+            suffices = partial(_suffices, densities.weights, rng)
+            densities, gaussian = approximated(fresh, start, suffices, rng)
+            problem = ""
+        else:
+            counted = _counted(evaluate, shown)
+            gaussian, problem = _gaussian(counted, start, method.max_iterations, rng)
     with phase("fit: draws and Pareto k", unit="evaluations") as shown:
         bound = _counted(densities.bound, shown)
         densities = replace(
@@ -392,6 +399,14 @@ def importance(log_weight: Floats) -> tuple[Floats, float, float]:
     smooth, k = smoothed(log_weight[:, None])
     weight = np.exp(smooth[:, 0])
     return weight, float(k[0]), float(1.0 / (weight**2).sum() / len(weight))
+
+
+def _suffices(weights: Values, rng: np.random.Generator, gaussian: Gaussian) -> bool:
+    """Return True if a few draws of a Gaussian promise a good effective sample."""
+    noise = rng.normal(size=(_PROMISE_DRAWS, len(gaussian.location)))
+    log_weight = weights(gaussian.at(noise)) + 0.5 * (noise**2).sum(axis=1)
+    _, k, ess = importance(log_weight)
+    return k <= PARETO_K and ess >= _PROMISE
 
 
 def _weighed_draws(

@@ -403,7 +403,7 @@ def with_pit(frame, distance, sides=(1, 1, 1, 1, 1)):
 SIDES = (1, -1, 1, -1, 1)  # so that the items as a whole are right
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", thinned(range(3), [0]))
 def test_slices_that_are_off_together_fail_together(seed):
     """Each fifth of 600 has p = 0.02, which is no failure among 13 tests; Fisher's test of five is
     far beyond.
@@ -548,7 +548,7 @@ def test_a_notebook_shows_verdicts_and_the_picture(small_fit, small_items):
 ITEMS = {"gamma": 60_000, "normal": 25_000}  # of few, chance hides the error of the curves
 
 
-@pytest.mark.parametrize("name", thinned(["gamma", "normal"], ["normal"]))
+@pytest.mark.parametrize("name", thinned(["gamma", "normal"], []))
 def test_items_of_one_draw_of_the_curves_pass(name, example):
     """Of 20 draws as the truth of many items, at most 4 are rejected at 5% (0.3% by chance).
 

@@ -47,7 +47,7 @@ def test_a_term_in_exposure_is_chosen_and_saved(tmp_path):
     assert "nothing tried gains a nat over it" in repr(again)
 
 
-@pytest.mark.parametrize("fault", ["none", "exposure"])
+@pytest.mark.parametrize("fault", thinned(["none", "exposure"], ["none"]))
 def test_what_a_term_gains_at_the_mode_is_not_less_than_left_out(fault):
     """One nat below the gain in leave-one-out at most; a term that gains nothing is not fitted."""
     frame = count_frame(1500, seed=7) if fault == "none" else faulty_frame("exposure")
@@ -171,10 +171,10 @@ def test_a_mixture_where_tails_are_heavy():
 
 def plain_truth(kind, seed):
     """Returns statistics of items whose theta given the score is of one family, at any size."""
-    n = [2000, 5000, 20_000][seed % 3]
+    n = [1000, 2000, 5000][seed % 3]
     if kind == "gamma":
         return case_statistics(kind, soc.simulation.s1(n, seed=seed), None)
-    return case_statistics(kind, FAMILIES[kind].frame(min(n, 5000), seed), None)
+    return case_statistics(kind, FAMILIES[kind].frame(n, seed), None)
 
 
 @pytest.mark.slow
@@ -196,7 +196,8 @@ def counts_with_zeros(n, share, seed):
     return pd.DataFrame({"score": score, "exposure": exposure, "count": count}), theta
 
 
-@pytest.mark.parametrize(("share", "seed"), thinned([(0.2, 1), (0.5, 2), (0.5, 3)], [(0.5, 2)]))
+@pytest.mark.slow
+@pytest.mark.parametrize(("share", "seed"), [(0.2, 1), (0.5, 2), (0.5, 3)])
 def test_a_share_of_zeros_is_found_and_named_first(share, seed):
     """90% intervals of 300 items cover 0.90 with a standard error of 0.017; without zeros < 0.76.
 
@@ -218,16 +219,15 @@ def test_a_share_of_zeros_is_found_and_named_first(share, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0.0, 0.2, 0.5])
-@pytest.mark.parametrize("n", [300, 1000, 4000])
+@pytest.mark.parametrize(("n", "share"), [(300, 0.0), (300, 0.2), (1000, 0.5), (4000, 0.0)])
 def test_zeros_are_found_where_they_are(n, share):
-    """In 19 of 20 tables, and in at most one of 20 without them."""
+    """In 9 of 10 tables, and in at most one of 10 without them."""
     found = 0
-    for seed in range(20):
+    for seed in range(10):
         frame, _ = counts_with_zeros(n, share, 100 + seed)
         stats = case_statistics("gamma", frame, None, on_leakage="ignore")
         found += soc.fit(stats, "auto", **QUIET).prior.zero
-    assert found >= 19 if share else found <= 1
+    assert found >= 9 if share else found <= 1
 
 
 @pytest.mark.parametrize("differ", thinned([False, True], [False]))

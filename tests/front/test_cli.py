@@ -44,6 +44,7 @@ def files(example, tmp_path_factory):
         stats.save(folder / f"{name}.nc")
     normal.statistics.save(folder / "values.nc")
     gamma.fit.save(folder / "gamma_fit.nc")
+    example("five_steps").fit.save(folder / "steps.nc")  # a single draw is read at once
     return folder
 
 
@@ -236,13 +237,13 @@ WORDS = {  # of each command, with the fewest options
     "run": "items.parquet --score score --count count --exposure exposure --out new.parquet",
     "summarize": "items.parquet --score score --count count --exposure exposure --out new.nc",
     "fit": "joint.nc --out new.nc",
-    "curves": "gamma_fit.nc --out new.csv",
-    "posteriors": "gamma_fit.nc items.parquet --out new.parquet",
-    "export-prior": "gamma_fit.nc --out new.json",
-    "sql": "gamma_fit.nc --table ads",
-    "check": "gamma_fit.nc items.parquet",
-    "report": "gamma_fit.nc items.parquet --out new.html",
-    "compare": "joint.nc a=gamma_fit.nc b=gamma_fit.nc",
+    "curves": "steps.nc --out new.csv",
+    "posteriors": "steps.nc items.parquet --out new.parquet",
+    "export-prior": "steps.nc --out new.json",
+    "sql": "steps.nc --table ads",
+    "check": "steps.nc items.parquet",
+    "report": "steps.nc items.parquet --out new.html",
+    "compare": "joint.nc a=steps.nc b=steps.nc",
     "drift": "joint.nc --out new.csv",
     "demo": "--out new",
 }
@@ -288,24 +289,24 @@ ROLES = ["--score", "score", "--count", "count", "--exposure", "exposure"]
         (["fit", "items.parquet", "--out", "new.nc"], "soc-pymc summarize"),
         (["curves", "plain.nc", "--out", "new.csv"], "soc-pymc fit"),
         (["posteriors", "values.nc", "items.parquet", "--out", "p.parquet"], "soc-pymc fit"),
-        (["posteriors", "gamma_fit.nc", "scores.csv", "--out", "p.parquet"], "'count' is missing"),
-        (["compare", "joint.nc", "a=gamma_fit.nc"], "two fits or more"),
+        (["posteriors", "steps.nc", "scores.csv", "--out", "p.parquet"], "'count' is missing"),
+        (["compare", "joint.nc", "a=steps.nc"], "two fits or more"),
         (["demo", "--items", "3"], "1000"),
         (["sql", "absent.nc", "--table", "ads"], "absent.nc"),
-        (["compare", "joint.nc", "a=gamma_fit.nc", "gamma_fit.nc"], "NAME=fit.nc"),
-        (["compare", "joint.nc", "a=gamma_fit.nc", "a=gamma_fit.nc"], "'a'"),
+        (["compare", "joint.nc", "a=steps.nc", "steps.nc"], "NAME=fit.nc"),
+        (["compare", "joint.nc", "a=steps.nc", "a=steps.nc"], "'a'"),
         (["compare", "plain.nc", "a=gamma_fit.nc", "b=gamma_fit.nc"], "joint"),
         (["fit", "values.nc", "--prior", "gamma", "--out", "new.nc"], "--prior normal"),
         (["fit", "values.nc", "--pool-groups", "--out", "new.nc"], "no groups"),
         (["fit", "values.nc", "--knots", "0", "--out", "new.nc"], "knots=0"),
         (["fit", "plain.nc", "--exposure-term", "--out", "new.nc"], "--joint"),
         (["fit", "plain.nc", "--prior", "auto", "--zero", "--out", "new.nc"], "--prior auto"),
-        (["curves", "gamma_fit.nc", "--group", "A", "--out", "new.csv"], "no groups"),
-        (["curves", "gamma_fit.nc", "--exposure", "2", "--out", "new.csv"], "exposure"),
-        (["check", "gamma_fit.nc", "values.nc", "--by", "a"], "no columns"),
-        (["check", "gamma_fit.nc", "values.nc", "--cluster", "a"], "--cluster: statistics"),
-        (["check", "gamma_fit.nc", "joint.nc", "--no-score"], "--no-score: statistics"),
-        (["report", "gamma_fit.nc", "items.parquet", "--no-score", "--score", "a"],
+        (["curves", "steps.nc", "--group", "A", "--out", "new.csv"], "no groups"),
+        (["curves", "steps.nc", "--exposure", "2", "--out", "new.csv"], "exposure"),
+        (["check", "steps.nc", "values.nc", "--by", "a"], "no columns"),
+        (["check", "steps.nc", "values.nc", "--cluster", "a"], "--cluster: statistics"),
+        (["check", "steps.nc", "joint.nc", "--no-score"], "--no-score: statistics"),
+        (["report", "steps.nc", "items.parquet", "--no-score", "--score", "a"],
          "leave out --score"),
         (["run", "items.parquet", *ROLES[:-1], "none", "--out", "p.parquet"], "'none' is missing"),
         (["run", "plain.nc", "items.parquet", *ROLES, "--out", "p.parquet"], "plain.nc"),
@@ -346,7 +347,7 @@ def test_warnings_are_lines_and_settings_are_restored(files, small_frame, folder
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         shown, filters = warnings.showwarning, list(warnings.filters)
-        run("posteriors", files / "gamma_fit.nc", "far.csv", "--out", "scored.parquet")
+        run("posteriors", files / "steps.nc", "far.csv", "--out", "scored.parquet")
         assert warnings.showwarning is shown
         assert warnings.filters == filters
     (line,) = capsys.readouterr().err.splitlines()

@@ -188,7 +188,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", thinned(CHANGES, ["nothing", "fewer bins", "other draws"]))
+@pytest.mark.parametrize("change", thinned(CHANGES, ["other draws"]))
 def test_saved_groups_are_computed_when_read(small_fit, change, tmp_path, monkeypatch):
     """They are those of the fit, whatever was changed; only parts of them are computed to save."""
     fit = replace(small_fit, data=CHANGES[change](small_fit.data))

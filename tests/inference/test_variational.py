@@ -14,9 +14,9 @@ from soc_pymc.inference.density import systematic
 from soc_pymc.inference.level_density import LevelDensity
 from soc_pymc.inference.sampling import status_of_chains
 from soc_pymc.inference.variational import importance, kept_draws
+from tests.examples import COUNT_ROLES, OVER, QUIET, count_frame
 from tests.studies import agreement
 
-OVER = ("chain", "draw")
 CASES = ["all counts zero", "theta constant", "five items", "one far item", "cv2 of 10"]
 CASES += ["two far clusters", "exposures of 1e9"]
 
@@ -129,9 +129,12 @@ def test_minibatches_use_every_bin(bins, batch, draws):
     assert times.max() <= times.min() + 2
 
 
-def test_a_search_that_did_not_come_to_rest_is_named(small_statistics, monkeypatch):
+def test_a_search_that_did_not_come_to_rest_is_named(monkeypatch):
     monkeypatch.setattr(laplace, "_MODE_ROUNDS", 1)
-    fit = soc.fit(small_statistics, progress=False)
+    items = soc.PoissonItems(count_frame(300), **COUNT_ROLES)
+    spline = soc.Spline(knots=4)
+    prior = soc.Gamma(mean=spline, variance=spline)
+    fit = soc.fit(soc.summarize(items, bins=10, **QUIET), prior, soc.VI(draws=100), **QUIET)
     assert "did not converge" in fit.status.reason
 
 

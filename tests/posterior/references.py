@@ -24,7 +24,7 @@ from tests.family_records import RECORDS, prior_parameters, updated_parameters
 
 CLOSED_FORM = (*SINGLE_FAMILIES, "groups", "exposure", "five_steps")
 ON_A_GRID = tuple(name for name in CASES if name not in CLOSED_FORM)
-QUICK = (*CLOSED_FORM, "normal_mixture", "zeros")  # the cases that are tested by default
+QUICK = (*CLOSED_FORM, "normal_mixture")  # the cases that are tested by default
 KINDS = {soc.PoissonItems: "gamma", soc.NormalItems: "normal", soc.BinomialItems: "beta"}
 QUANTILES = {"theta_q05": 0.05, "theta_q50": 0.5, "theta_q95": 0.95}
 MOMENTS = ["theta_mean", "theta_sd"]

@@ -112,18 +112,6 @@ def surprising_rows(name, example, number):
     )
 
 
-def test_an_item_does_not_depend_on_those_beside_it(example):
-    frame = ref.some_rows(example("gamma"), 200)
-    scored = ref.score_items(example("gamma"), frame)
-    shuffled = frame.sample(frac=1.0, random_state=0)
-    again = ref.score_items(example("gamma"), shuffled)
-    assert list(again.index) == list(shuffled.index)
-    np.testing.assert_allclose(again.sort_index()[ref.COLUMNS], scored[ref.COLUMNS], rtol=1e-9)
-    for row in (0, 57, 199):
-        alone = ref.score_items(example("gamma"), frame.iloc[[row]])
-        np.testing.assert_allclose(alone[ref.COLUMNS], scored[ref.COLUMNS].iloc[[row]], rtol=1e-9)
-
-
 @pytest.mark.parametrize("name", SINGLE_FAMILIES)
 def test_shrinkage_stays_between_the_curve_and_the_items_own_rate(example, name):
     """Holds for one draw of the curves: the posterior mean averages the two with weights above 0.

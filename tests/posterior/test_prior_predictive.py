@@ -37,6 +37,7 @@ def test_draws_are_those_of_the_documented_prior(example):
     assert float(np.log(items["score"]).mean()) == pytest.approx(np.log(centre), abs=0.05)
 
 
+@pytest.mark.slow
 def test_smoothing_scales_are_half_normal(example):
     """Drawn as by PyMC from the model; 300 draws of each scale."""
     with soc.model(example("gamma").statistics, soc.Gamma(**TIGHT)):

@@ -55,7 +55,7 @@ FITS = CASES | {
     "gamma_mixture_groups": COUNTS(soc.GammaMixture(**SMALL_MIXTURE), roles={"group": "kind"}),
 }
 FITS["atoms"] = replace(COUNTS(soc.Gamma()), frame=count_frame_with_atom)
-QUICK = ("normal", "groups", "normal_mixture")
+QUICK = ("normal", "groups")
 
 
 @pytest.fixture(scope="module")

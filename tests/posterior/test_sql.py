@@ -15,7 +15,7 @@ from tests.posterior.references import MOMENTS, thinned_fit
 LIMITS = ["theta_q05", "theta_q95"]
 NEW = [*MOMENTS, "theta_var", *LIMITS, "flagged"]
 DIALECTS = ["duckdb", "postgres", "pyspark", "databricks", "bigquery", "snowflake", "trino"]
-LABELS = ["o'brien", 'say "hi"', "back\\slash", "--; drop table items", "é %s {x}", "NULL"]
+LABELS = ['o\'brien "hi"', "back\\slash", "--; drop table items é %s {x}", "NULL"]
 HOSTILE = {
     "score": "a 'score'",
     "count": 'the "count"; --',
@@ -80,7 +80,7 @@ def assert_close(found, exact, columns=(*MOMENTS, *LIMITS)):
         assert apart[~flagged].max() < (5e-9 if column in MOMENTS else 1e-6), column
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "polars"])
+@pytest.mark.parametrize("engine", thinned(["duckdb", "polars"], ["polars"]))
 def test_expression_with_hostile_names_and_labels(fit, rows, exact, engine):
     connection, table = in_engine(engine, rows)
     expression = soc.posterior_expression(fit, soc.PoissonItems(table, **HOSTILE))
@@ -88,17 +88,18 @@ def test_expression_with_hostile_names_and_labels(fit, rows, exact, engine):
     assert_close(connection.to_pandas(expression), exact)
 
 
-def test_text_with_hostile_names_of_tables_and_columns(fit, rows, exact):
+@pytest.mark.parametrize("quantiles", thinned([[], [0.05, 0.95]], [[]]))
+def test_text_with_hostile_names_of_tables_and_columns(fit, rows, exact, quantiles):
     connection = ibis.duckdb.connect().con
     connection.execute("create schema sales")
     connection.register("rows", rows)
     connection.execute('create table sales."My ""ads""; --" as select * from rows')
-    text = soc.posterior_sql(fit, 'sales."My ""ads""; --"', columns=["id"])
-    found = connection.execute(text).df()
-    assert list(found.columns) == [*HOSTILE.values(), "id", *NEW]
-    assert_close(found, exact)
-    alone = connection.execute(soc.posterior_sql(fit, "rows", columns=["id"], quantiles=())).df()
-    assert_close(alone, exact, MOMENTS)
+    options = {"columns": ["id"], "quantiles": quantiles}
+    found = connection.execute(soc.posterior_sql(fit, 'sales."My ""ads""; --"', **options)).df()
+    limits = LIMITS if quantiles else []
+    added = [*MOMENTS, "theta_var", *limits, "flagged"]
+    assert list(found.columns) == [*HOSTILE.values(), "id", *added]
+    assert_close(found, exact, [*MOMENTS, *limits])
 
 
 NO_NAMES = [
@@ -118,7 +119,7 @@ def test_what_is_no_name_of_a_table_is_refused(fit, name):
             soc.posterior_sql(fit, "items", prior=name)
 
 
-@pytest.mark.parametrize("dialect", thinned(DIALECTS, ["duckdb", "postgres", "pyspark"]))
+@pytest.mark.parametrize("dialect", thinned(DIALECTS, ["postgres"]))
 def test_text_parses_in_its_dialect(fit, dialect, monkeypatch):
     """One SELECT of the columns, with the labels as they are, from the items' table alone."""
     if dialect != "duckdb":  # further steps to a quantile say the same again, and take long

@@ -303,6 +303,7 @@ def test_effects_of_groups_are_those_of_the_curves(example):
     assert f"factor of {sd['value']:.3g} (one sd; 80% interval" in repr(effects)
 
 
+@pytest.mark.slow
 def test_all_tables_of_results_have_one_form(example):
     """The same columns of the same types, and a verdict in every row."""
     groups, gamma = example("groups"), example("gamma")

@@ -178,7 +178,8 @@ def test_both_libraries_compute_the_likelihood(case):
     assert symbolic.eval() == pytest.approx(numbers, rel=1e-12)
 
 
-@pytest.mark.parametrize("df", thinned([2.0, 3.0, 9.0, 30.0], [3.0]))
+@pytest.mark.slow
+@pytest.mark.parametrize("df", [2.0, 3.0, 9.0, 30.0])
 def test_intervals_cover(df):
     # 0.88 to 0.92: a fifth has 2,000 items, whose coverage has an sd of 0.007, and the uncertainty
     # of the curves adds as much
@@ -248,17 +249,21 @@ def test_a_column_of_degrees_of_freedom(differing):
         )
         assert post.loc[i, columns].to_numpy() == pytest.approx(exact, abs=1e-3 * exact[1])
     for data in (items, soc.summarize(items, joint=True, **QUIET)):
-        assert (soc.check(fit, data, **QUIET).table["verdict"] != "fail").all()
+        assert (soc.check(fit, data, subset=100, **QUIET).table["verdict"] != "fail").all()
 
 
 def test_one_number_and_a_column_of_it_are_the_same(differing):
-    """Sums and laws are, as labels of groups hold the column; also of days, groups and engines."""
+    """Sums, laws and fits are, as labels of groups hold the column."""
     frame = differing.assign(df=3)
     number, column = (soc.summarize(items_of(frame, df), joint=True, **QUIET) for df in (3.0, "df"))
     assert number.noise_law == column.noise_law
     assert np.array_equal(number.table("noise")["n"], column.table("noise")["n"])
     known, estimated = (soc.fit(stats, **QUIET) for stats in (number, column))
     assert known.data["posterior"].equals(estimated.data["posterior"])
+
+
+@pytest.mark.slow
+def test_days_groups_and_engines(differing):
     grouped = {"group": "group", "date": "day"}
     stats = [
         soc.summarize(replace(items_of(source, "df"), **grouped), joint=True, **QUIET)
@@ -272,6 +277,7 @@ def test_one_number_and_a_column_of_it_are_the_same(differing):
     assert soc.fit(stats[0].window("1d"), **QUIET).groups == ("a", "b")
 
 
+@pytest.mark.slow
 def test_fits_with_and_without_are_compared(differing):
     known, estimated = (items_of(differing, df) for df in (None, "df"))
     fits = {"known": fit_of(known), "estimated": fit_of(estimated)}
@@ -282,6 +288,7 @@ def test_fits_with_and_without_are_compared(differing):
     assert table["elpd_diff"].iloc[1] < -50
 
 
+@pytest.mark.slow
 def test_many_degrees_of_freedom_are_known_noise():
     # sds from 1e7 values are known to 2e-4, and so are posteriors, relative to their sd; draws are
     # those of another likelihood, with coordinates of its own: 0.05 sd
@@ -294,6 +301,7 @@ def test_many_degrees_of_freedom_are_known_noise():
     assert estimated.theta_sd.to_numpy() == pytest.approx(known.theta_sd, rel=0.03)
 
 
+@pytest.mark.slow
 def test_the_value_of_a_further_observation_is_that_of_known_noise():
     """Of many degrees of freedom: sds to 2%, as curves and nodes are drawn anew; values alike."""
     frame = table(600, 1e4, 12)
@@ -306,17 +314,8 @@ def test_the_value_of_a_further_observation_is_that_of_known_noise():
     assert estimated["value"].mean() == pytest.approx(known["value"].mean(), rel=0.05)
 
 
-def test_checks_see_the_noise(case):
-    """The fit passes, on items and statistics."""
-    frame, fit = case
-    items = items_of(frame, 3.0)
-    for data in (items, soc.summarize(items, joint=True, **QUIET)):
-        result = soc.check(fit, data, **QUIET)
-        assert (result.table["verdict"] != "fail").all()
-
-
-@pytest.mark.parametrize("df", [3.0, 9.0])
-@pytest.mark.parametrize("prior_df", [4.0, 1e3])
+@pytest.mark.parametrize("df", thinned([3.0, 9.0], [3.0]))
+@pytest.mark.parametrize("prior_df", thinned([4.0, 1e3], [4.0]))
 def test_the_check_names_estimated_sds(df, prior_df):
     """By what they gain; degrees of freedom to a step of the examined ones."""
     items = items_of(table(4000, df, 9, prior_df))
@@ -326,7 +325,10 @@ def test_the_check_names_estimated_sds(df, prior_df):
     assert first.roles["noise_df"] == pytest.approx(df, rel=0.4)
 
 
-@pytest.mark.parametrize("fault", ["heavy tails", "small sds too small", "precise vary more"])
+@pytest.mark.parametrize(
+    "fault",
+    thinned(["heavy tails", "small sds too small", "precise vary more"], ["precise vary more"]),
+)
 def test_the_check_does_not_take_other_faults_for_estimated_sds(fault):
     """The sds are the true ones here, although they vary as those from 4 values do."""
     frame = table(4000, 3.0, 9, prior_df=1e3)
@@ -348,8 +350,9 @@ def test_saved_fits_and_statistics_keep_the_noise(case, tmp_path):
     again = soc.load_fit(tmp_path / "fit.nc")
     assert again.curves.noise_law == fit.curves.noise_law
     assert again.data["log_likelihood"].equals(fit.data["log_likelihood"])
+    few = items_of(frame.head(50), 3.0)
+    assert soc.item_posteriors(again, few).equals(soc.item_posteriors(fit, few))
     items = items_of(frame, 3.0)
-    assert soc.item_posteriors(again, items).equals(soc.item_posteriors(fit, items))
     stats = soc.summarize(items, joint=True, **QUIET)
     stats.save(tmp_path / "stats.nc")
     assert soc.load_statistics(tmp_path / "stats.nc").noise_law == stats.noise_law

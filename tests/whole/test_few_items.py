@@ -43,10 +43,10 @@ def test_eight_schools_are_those_of_a_half_normal_sd():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.filterwarnings("ignore::soc_pymc.ItemsWarning")
 def test_intervals_of_few_items_cover(kind):
-    """90% intervals cover 0.86 to 0.94; 60 simulations of each size have a standard error of 0.014
-    and 0.007, of which the limits leave two. Pareto k is below 0.7 in 95%."""
-    rows = study([kind], [8, 34], 1.0, 60)
+    """90% intervals cover 0.86 to 0.94; 20 simulations of each size have a standard error of 0.024
+    and 0.012, of which the limits leave two. Pareto k is below 0.7 in 95%."""
+    rows = study([kind], [8, 34], 1.0, 20)
     covered = rows.groupby(["items", "score"])["covered"].mean()
-    assert covered[8].between(0.832, 0.968).all()
-    assert covered[34].between(0.846, 0.954).all()
+    assert covered[8].between(0.812, 0.988).all()
+    assert covered[34].between(0.836, 0.964).all()
     assert rows["k below 0.7"].mean() >= 0.95

@@ -124,7 +124,7 @@ def test_one_exposure_for_all_leaves_the_term_without_work():
 def test_an_exposure_that_most_items_share_has_its_own_effect(tmp_path):
     """The plain prior is advised the term, with which nothing fails; the effect is log(1 / 1.6)."""
     rng = np.random.default_rng(5)
-    number = 50_000
+    number = 20_000
     full = rng.random(number) < 0.77
     part = np.where(
         rng.random(number) < 0.3, rng.uniform(0.85, 0.999, number), rng.uniform(0.02, 0.85, number)

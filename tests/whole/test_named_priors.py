@@ -37,6 +37,17 @@ def named_priors():
     return sorted({*PRIOR.findall(text), *terms, *IN_OTHER_WORDS})
 
 
+# those whose pictures and pages differ
+SHOWN = [
+    "soc.Beta()",
+    "soc.Gamma(exposure=soc.Spline())",
+    "soc.Gamma(mean=soc.Constant(), variance=soc.Constant())",
+    "soc.Gamma(zero=True)",
+    "soc.GammaMixture(mean=soc.Constant())",
+    "soc.NormalMixture()",
+]
+
+
 @pytest.fixture(scope="module", params=thinned(named_priors(), ["soc.Gamma(mean=soc.Constant())"]))
 def named(request):
     """Returns a fit of a prior to 80% of every outcome of 300 items, and what verbs make of it."""
@@ -97,6 +108,7 @@ def test_decisions(named):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("named", SHOWN, indirect=True)
 def test_pictures(named):
     columns = {role: role for role in ROLES[type(named.items)]}
     size = {} if named.fit.prior.exposure is None else {"exposure": 5.0}
@@ -110,6 +122,7 @@ def test_pictures(named):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("named", SHOWN, indirect=True)
 def test_report(named, tmp_path):
     page = soc.report(named.fit, named.items, out=tmp_path / "report.html", **QUIET).read_text()
     assert "Theta given the score" in page

@@ -12,9 +12,7 @@ from scipy import optimize, special, stats
 
 import soc_pymc as soc
 from soc_pymc.__main__ import main
-from soc_pymc._model.interpreter import ModelSpace
 from soc_pymc._model.problem import build
-from soc_pymc._model.pymc_model import pymc_model
 from soc_pymc._model.rows import rows_of
 from soc_pymc.plots import curves
 from soc_pymc.posterior.predictive import posterior_of
@@ -59,7 +57,7 @@ TABLES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "exposure", "scored"), thinned(TABLES, (TABLES[2], TABLES[6])))
+@pytest.mark.parametrize(("kind", "exposure", "scored"), thinned(TABLES, TABLES[2:3]))
 def test_intervals_cover_and_curves_are_those_of_all_items(kind, exposure, scored):
     """90% intervals within 4 standard errors and 0.02 (0.05) for that of the curves; both curves
     at quartiles of the scores within the sum of the half-widths of their 99% bands.
@@ -175,12 +173,15 @@ def two_gammas(train, test):
     return densities(best), special.logsumexp(posterior + later, axis=0)
 
 
-def test_a_mixture_is_about_as_good_as_the_best_two_gammas():
-    """Within 0.01 nats an item of their maximum likelihood on reports that made it, and of what
+@pytest.mark.parametrize(
+    ("number", "slack"), thinned([(6000, 0.02), (25_000, 0.01)], [(6000, 0.02)])
+)
+def test_a_mixture_is_about_as_good_as_the_best_two_gammas(number, slack):
+    """Within some nats an item of their maximum likelihood on reports that made it, and of what
     they give reports held out: 0.2 better than a fit that takes the table as that of all pairs.
     """
     split = soc.evaluate.split_items(
-        soc.PoissonItems(mixed_pairs(25_000, seed=6), score=None, **COLUMNS, truncated=True), 0.5
+        soc.PoissonItems(mixed_pairs(number, seed=6), score=None, **COLUMNS, truncated=True), 0.5
     )
     renamed = {"count": "y", "exposure": "n"}
     train, test = (part.source.rename(columns=renamed) for part in (split.train, split.test))
@@ -194,12 +195,12 @@ def test_a_mixture_is_about_as_good_as_the_best_two_gammas():
         "exposure": train["n"].to_numpy(),
     }
     density = posterior.log_density(columns, posterior.curves.even_draws(50))
-    assert density.mean() > best.mean() - 0.01
+    assert density.mean() > best.mean() - slack
     assert density.mean() < best.mean()
     theta = posterior.theta(columns)
     law = stats.nbinom(theta.a, theta.b / (theta.b + test["n"].to_numpy()))
     held_out = np.log(theta.average(law.pmf(test["y"].to_numpy())))
-    assert held_out.mean() > later.mean() - 0.01
+    assert held_out.mean() > later.mean() - slack
     untruncated = soc.PoissonItems(
         split.train.source, score=None, count="count", exposure="exposure"
     )
@@ -318,15 +319,15 @@ def test_tables_without_zeros_that_have_all_items_are_not_named(kind):
         assert statistics.outcome.absent(statistics.table) < 10.0
 
 
-@pytest.mark.parametrize("kind", ["counts", "successes"])
+@pytest.mark.parametrize("kind", thinned(["counts", "successes"], ["counts"]))
 def test_the_picture_shows_means_of_all_items(kind):
     """Dots are about their errors from the curve, which has its own: rms 1 of 40, within 0.4.
 
     Expected totals of counts, and their slopes in the log mean, are those of the items to 5%.
     """
-    every = made(kind, 0.5 if kind == "counts" else 15.0, seed=5, n=8000)
+    every = made(kind, 0.5 if kind == "counts" else 15.0, seed=5, n=5000)
     frame = listed(every)
-    fit = soc.fit(soc.summarize(items_of(frame, kind, truncated=True), bins=200))
+    fit = soc.fit(soc.summarize(items_of(frame, kind, truncated=True), bins=100))
     score, estimate, error = curves._merged_outcomes(fit)
     slope = fit.curves.outcome.noise(estimate)  # of theta in its position
     distance = fit.curves.outcome.theta.position(estimate) - fit.curves.average(score)[0]
@@ -349,6 +350,7 @@ def test_the_picture_shows_means_of_all_items(kind):
         assert bins["listed_slope"].sum() == pytest.approx(by_hand, rel=0.05)
 
 
+@pytest.mark.slow
 def test_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     frame = listed(made("counts", 1.0, seed=9, n=800))
@@ -362,31 +364,19 @@ def test_command_line(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     assert main(["check", "f.nc", "items.parquet", "--truncated", "--quiet"]) == 0
     assert "counts of 1" in capsys.readouterr().out
+    assert main(["check", "f.nc", "s.nc", "--noise-df", "3", "--quiet"]) == 2
+    assert "--noise-df: statistics have no columns" in capsys.readouterr().err
+
+
+def test_options_of_other_items_are_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    listed(made("counts", 1.0, seed=9, n=80)).to_parquet("items.parquet")
     values = ["--score", "t", "--value", "y", "--noise-sd", "n", "--truncated"]
     assert main(["summarize", "items.parquet", *values, "--out", "v.nc", "--quiet"]) == 2
     assert "--truncated is not for values" in capsys.readouterr().err
     values = [*values[:-1], "--noise-df", "0"]
     assert main(["summarize", "items.parquet", *values, "--out", "v.nc", "--quiet"]) == 2
     assert "noise_df=0.0 must be a finite number > 0" in capsys.readouterr().err
-    assert main(["check", "f.nc", "s.nc", "--noise-df", "3", "--quiet"]) == 2
-    assert "--noise-df: statistics have no columns" in capsys.readouterr().err
-
-
-def test_numpy_and_pymc_have_the_same_parameters():
-    """With the level along the ridge, at draws and far out: to rounding."""
-    frame = listed(made("counts", 0.5, seed=2, n=900))
-    built = build(soc.summarize(items_of(frame, truncated=True)), soc.Gamma(), full=True)
-    assert 0.3 < built.coordinates.parts[0].line.bend.share < 1.0
-    ours, theirs = built.coordinates, ModelSpace(built, pymc_model(built))
-    rng = np.random.default_rng(1)
-    points = np.array([0.0, 1.0, -2.0, 4.0])[:, None] * rng.normal(size=len(ours.start))
-    at, expected = ours.at(points), theirs.at(points)
-    np.testing.assert_allclose(at.log_density, expected.log_density, rtol=1e-9)
-    slopes = [rng.normal(size=values.shape) for values in at.coefficients]
-    for values, known in zip(at.coefficients, expected.coefficients, strict=True):
-        np.testing.assert_allclose(values, known, rtol=1e-9, atol=1e-12)
-    gradient, known = at.gradient(slopes), expected.gradient(slopes)
-    np.testing.assert_allclose(gradient, known, rtol=1e-7, atol=1e-7 * np.abs(known).max())
 
 
 @pytest.mark.parametrize("seed", thinned([100, 103], [103]))
