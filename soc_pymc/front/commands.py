@@ -208,9 +208,10 @@ def run(chosen: Chosen) -> None:
     stats = _call(soc.summarize, chosen, items, joint=joint)
     if not rows_of(stats, stats.family, most_bins=1)[1].informs_variance:
         raise FitError(
-            f"every item has one trial (--trials {items.roles['trials']}): such labels show the mean of "
-            "theta at a score but not its spread, so items have no posteriors and 'run' cannot "
-            "write them; use 'soc-pymc summarize', 'fit' and 'curves' for the calibration curve"
+            f"every item has one trial (--trials {items.roles['trials']}): such labels show the "
+            "mean of theta at a score but not its spread, so items have no posteriors and 'run' "
+            "cannot write them; use 'soc-pymc summarize', 'fit' and 'curves' for the calibration "
+            "curve"
         )
     fitted = _call(soc.fit, chosen, stats, prior, soc.VI(seed=chosen.seed or 0))
     files = [_call(soc.item_posteriors, chosen, fitted, items)]
