@@ -254,7 +254,7 @@ def _groups(best: Fit, stats: Statistics) -> Iterator[Step]:
     yield Step(prior, nats)
 
 
-def _shape(best: Fit, stats: Statistics) -> Iterator[Step]:
+def _other_shape(best: Fit, stats: Statistics) -> Iterator[Step]:
     """A mixture; if it is not kept, one without the share of zeros or the term in exposure."""
     if best.prior.mixture:
         return
@@ -279,7 +279,7 @@ def _constants(best: Fit, stats: Statistics) -> Iterator[Step]:
 _KINDS: tuple[tuple[_Kind, ...], ...] = (
     (_exposure, _zeros),
     (_groups,),
-    (_shape,),
+    (_other_shape,),
     (_constants,),
 )
 
