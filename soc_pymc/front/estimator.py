@@ -413,7 +413,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         columns, groups = self._columns(X, y, (exposure, noise_sd, trials), group)
         if y is None:
             del columns[self._outcome.observed]
-        items = _as_items(self._outcome, columns, groups)
+        items = self._as_items(self._outcome, columns, groups)
         table = predictive_intervals(
             self.fit_,
             items,
