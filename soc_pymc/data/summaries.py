@@ -50,6 +50,9 @@ _LEAKAGE = -6.0  # honest scores stay above this z
 # events that determine a rate; factor between rates and scores
 _TOLD = 20
 _APART = 10.0
+# fifths that tell, and the factor within which ratios are alike and beyond which they are not
+_FEWEST_TOLD = 3
+_LEVEL = 1.6
 # largest relative rounding error of the variation about a bin's mean
 _DIGITS = 1e-4
 
@@ -199,7 +202,7 @@ def totals_of(items: Items, options: Options) -> Statistics:
     read = replace(items, id=None, fold=None) if unused else items
     reader_type = Grouped if is_remote(items.source) else Local
     reader = reader_type(read, rule)
-    limit = _size_limit(reader)
+    limit = _informative_limit(reader)
     cuts = options.edges
     if cuts is None:
         cuts = _edges_of_bins(reader, options, limit)
@@ -222,9 +225,10 @@ def totals_of(items: Items, options: Options) -> Statistics:
             warn_user(absent, ItemsWarning)
     else:
         _check_leakage(stats, items, options.on_leakage)
-        if doubt := outcome.doubt(stats.table):
+        amount = outcome.is_amount(stats.roles[outcome.size])
+        if doubt := "" if amount else outcome.doubt(stats.table):
             warn_user(doubt, ItemsWarning)
-    _log.info("summarized %r: %s items in %s bins", items, stats.n_items, stats.bins)
+    _log.info("summarized %s items in %s bins", f"{stats.n_items:,}", f"{stats.bins:,}")
     return stats
 
 
@@ -257,7 +261,7 @@ def _fold_rule(items: Items, folds: int | None) -> Folds:
     return Folds("id", folds or _FOLDS)
 
 
-def _size_limit(reader: Grouped | Local) -> float | None:
+def _informative_limit(reader: Grouped | Local) -> float | None:
     """Limit of the sizes that carry information; None if all do, or without a score."""
     items = reader.items
     if items.score is None or not items.outcome.size_margin:
@@ -415,36 +419,66 @@ def _check_groups(stats: Statistics) -> None:
 
 
 def _warn_of_atoms(stats: Statistics, items: Items) -> None:
-    if atoms := stats.atoms.items():
-        shares = ", ".join(
-            f"{n:,} of {stats.n_items:,} items have {digits(t)}" for t, n in atoms
-        )
-        warn_user(
-            f"column {items.score!r} has scores shared by many items, such as a default score: "
-            f"{shares}. A fit gives each its own mean and variance, so that it does not bend the "
-            "curves next to it; a prior with atoms=False treats it as any other score",
-            ItemsWarning,
-        )
+    ends = {score: n for score, n in stats.ends.items() if score not in stats.atoms}
+    kinds = (
+        (
+            stats.atoms,
+            "scores shared by many items, such as a default score",
+            "A fit gives each its own mean and variance, so that it does not bend the curves next "
+            "to it; a prior with atoms=False treats it as any other score",
+        ),
+        (
+            ends,
+            "scores without a logit",
+            "A fit on the logit scale gives each its own mean and variance; if scores are not "
+            'probabilities, give both curves soc.Spline(scale="linear")',
+        ),
+    )
+    for atoms, what, remedy in kinds:
+        if atoms:
+            shares = ", ".join(
+                f"{n:,} of {stats.n_items:,} items have {digits(t)}"
+                for t, n in atoms.items()
+            )
+            warn_user(
+                f"column {items.score!r} has {what}: {shares}. {remedy}", ItemsWarning
+            )
 
 
 def _warn_of_scale(stats: Statistics, items: Items) -> None:
-    """Warn of rates that are far from scores throughout, as where the exposure was forgotten."""
+    """Warn of rates far from scores throughout, as of a wrong exposure, and of counts as scores."""
     outcome = items.outcome
     bins = stats.cells("part")
     ranges = bins["score_min"], bins["score_max"], bins["n"]
     rates = (
         outcome.sizes_add and not outcome.truncated and not words_of_absent_zeros(stats)
     )
-    rates = rates and ranges[0].min() > 0
-    if items.score is None or not rates or outcome.are_foreign(*ranges):
+    low, high, _ = ranges
+    if items.score is None or not rates or low.min() <= 0:
         return
     fifth = (5 * middle_shares(bins["n"])).astype(int)
     sums = (SCORE_WEIGHT, "sum_t", "sum_N", "sum_y")
     n, t, size, events = (np.bincount(fifth, bins[name]) for name in sums)
     told = events >= _TOLD
     ratio = (events * n)[told] / (size * t)[told]
+    of_counts = events[told] / t[told]
+    words = outcome.words
+    if told.sum() >= _FEWEST_TOLD and (
+        _LEVEL * _factor(of_counts) < _factor(ratio) and _factor(of_counts) < _LEVEL
+    ):
+        column = items.roles[outcome.size]
+        warn_user(
+            f"column {items.score!r}: {words.outcomes} are {of_counts.min():.3g} to "
+            f"{of_counts.max():.3g} times the scores throughout, and {words.theta}s "
+            f"{ratio.min():.3g} to {ratio.max():.3g} times. If scores are expected "
+            f"{words.outcomes}, divide them by column {column!r}: scores are {words.theta}s per "
+            f"unit of {words.size}",
+            ItemsWarning,
+        )
+        return
+    if high.max() > outcome.theta.high or outcome.are_foreign(*ranges):
+        return
     if told.any() and (ratio.min() >= _APART or ratio.max() <= 1 / _APART):
-        words = outcome.words
         warn_user(
             f"column {items.score!r}: {words.theta}s are {ratio.min():.3g} to {ratio.max():.3g} "
             f"times the scores throughout. If scores are {words.theta}s per unit of {words.size}, "
@@ -452,6 +486,10 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
             "forgotten exposure counts as 1): name the right column",
             ItemsWarning,
         )
+
+
+def _factor(ratio: Floats) -> float:
+    return float(ratio.max() / ratio.min())
 
 
 def _check_digits(stats: Statistics, items: Items) -> None:

@@ -76,6 +76,10 @@ _TRIAL_CELLS = (
 _LOGITS = 36.0  # largest logit of a mean that float64 tells from 1
 # of the dispersion: spreads of logit theta are at most 21
 _LOG_SPREADS = (-230.0, 2.7)
+# of logit theta, where both tails of theta are at 0 and 1 and need no wide components; and of the
+# components from the location, in spreads
+_WIDEST_SPREAD = 3.0
+_FARTHEST_CENTRE = 4.0
 # Newton steps, and the largest change of a log weight in one, and in the last
 _TILTS = 20
 _MOST_TILT = 2.0
@@ -123,7 +127,9 @@ class BinomialOutcome(Outcome):
             0.0,
             whole=True,
             labels=True,
-            fractions="shares and percentages are not, so give the numbers of successes and trials",
+            fractions="shares, percentages and successes shared out over rows are not: give "
+            "the whole numbers of successes and trials, or shares with standard errors as "
+            "soc.NormalItems",
         ),
         Bounds("trials must be whole numbers >= 0", LARGEST_COUNT, 0.0, whole=True),
         # a negative size is wrong by itself
@@ -451,7 +457,10 @@ class BinomialBeta(BetaFormulas, Family):
         log_spread = np.clip(np.asarray(dispersion, dtype=float), *_LOG_SPREADS)
         a, b = self.parameters(middle, log_spread, ARRAYS)
         variance = special.polygamma(1, a) + special.polygamma(1, b)
-        return Frame(middle, special.psi(a) - special.psi(b), np.sqrt(variance))
+        spread = np.minimum(np.sqrt(variance), _WIDEST_SPREAD)
+        centre = special.psi(a) - special.psi(b)
+        reach = _FARTHEST_CENTRE * spread
+        return Frame(middle, np.clip(centre, middle - reach, middle + reach), spread)
 
     def rise(self, frame: Frame) -> Floats:
         # mu a psi'(a) + (1 - mu) b psi'(b), with mu = a / (a + b)

@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn
 from scipy import stats
@@ -106,6 +107,24 @@ def test_values_need_their_noise(example):
     assert np.isfinite(mixture.predict([0.0, 0.5])).all()
 
 
+def test_noise_sds_that_are_estimates(example):
+    """As items with these degrees of freedom, which have one rule; refused for counts."""
+    t, y, size = columns_of(example("normal"))
+    calibrator = soc.SecondOrderCalibrator(method=soc.VI(draws=100), noise_df=4)
+    predicted = calibrator.fit(t, y, **size).predict(t, y, **size)
+    frame = pd.DataFrame({"t": t, "y": y, **size})
+    items = soc.NormalItems(frame, score="t", value="y", noise_sd="noise_sd", noise_df=4)
+    fit = soc.fit(soc.summarize(items, progress=False), method=soc.VI(draws=100), progress=False)
+    expected = soc.item_posteriors(fit, items, progress=False)["theta_mean"]
+    np.testing.assert_allclose(predicted, expected, rtol=1e-9)
+    assert np.isfinite(calibrator.score(t, y, **size))
+    with pytest.raises(soc.ItemsError, match="noise_df=4 is not for"):
+        calibrator.fit(t, np.ones(len(t)), exposure=1)
+    for df in (0.001, 2e9):
+        with pytest.raises(soc.ItemsError, match=r"noise_df=.*from 0.01 to 1e9"):
+            soc.NormalItems(frame, score="t", value="y", noise_sd="noise_sd", noise_df=df)
+
+
 @pytest.mark.slow
 def test_a_term_in_exposure(example):
     """theta that halves from 20 to 2,000 exposures: predictions follow exposure."""
@@ -135,6 +154,13 @@ def test_labels_are_true_and_false_or_text():
     assert isinstance(calibrator.fit_.prior, soc.Beta)
     assert np.abs(calibrator.predict(p) - p).max() < 0.15
     assert -0.69 < calibrator.score(p, y) < 0  # better than a coin
+    with pytest.raises(soc.FitError, match="predict_band"):
+        calibrator.predict_interval(p)
+    low, high = calibrator.predict_band(p).T
+    assert ((low < calibrator.predict(p)) & (calibrator.predict(p) < high)).all()
+    curves = soc.calibration_curves(calibrator.fit_, p[:3])[["mean"]]
+    banded = soc.bands(curves)["mean"].sel(bound=["lower", "upper"])
+    np.testing.assert_allclose(calibrator.predict_band(p)[:3].T, banded, atol=2e-3)
     words = np.where(y, "bought", "left")
     with pytest.raises(soc.ItemsError, match="pos_label="):
         calibrator.fit(p, words)
