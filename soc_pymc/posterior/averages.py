@@ -231,7 +231,7 @@ def further_cdf_interval(
 
 def further_quantiles(
     posterior: Posterior, columns: Columns, size: Floats, probs: Sequence[float]
-) -> tuple[Floats, Floats]:
+) -> Pair:
     """Quantiles (probabilities, n) of such outcomes, and P(within the outermost), (n,).
 
     Of whole numbers a quantile is the least one whose P(Y <= y) reaches the probability.
