@@ -103,8 +103,9 @@ class Curves:
 
     @property
     def item_options(self) -> dict[str, Any]:
-        """Arguments of items like the fit's besides columns, without truncated=True."""
-        options = {} if self.outcome.truncated else self.family.attrs
+        """Arguments of items like the fit's besides columns."""
+        truncated = {"truncated": True} if self.outcome.truncated else {}
+        options = self.family.attrs | truncated
         return options | ({"noise_df": self.noise_df} if self.noise_df else {})
 
     @property

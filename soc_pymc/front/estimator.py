@@ -17,7 +17,7 @@ from .._lib.arrays import Columns, Floats, Pair
 from .._lib.errors import FitError, ItemsError, ItemsWarning, warn_user
 from .._lib.work import showing
 from ..data.engines import scan
-from ..data.items import ITEMS, AmountItems, Items, Roles
+from ..data.items import ITEMS, Items, Roles
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
 from ..families import OUTCOMES, family_of
@@ -56,6 +56,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     noise_sd : float or None
         A number > 0: outcomes are values, and this is their default noise sd. None: they are
         counts, unless `fit` gets noise sds or trials, or `y` are labels.
+    noise_df : float or None
+        Degrees of freedom of noise sds that are estimates, as in `NormalItems`.
     shape : float or None
         Shape of amounts, as in `AmountItems`; None is 1. Outcomes are amounts where there are
         `events`, or by their prior.
@@ -81,6 +83,12 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
     Notes
     -----
+    Of scikit-learn's ``check_estimator``, six checks fail, for three reasons: vectors of scores are
+    taken (``check_fit1d``, ``check_fit2d_predict1d``); with one column there is none to leave out
+    (``check_n_features_in_after_fitting``); and those of ``sample_weight`` that fit data of several
+    columns, whatever the tags say (``..._equivalence_on_dense_data``, ``..._not_overwritten``,
+    ``..._shape``).
+
     Pass counts with ``exposure=N``, not rates with ``sample_weight=N``. Pipelines and searches pass
     sizes and groups on after ``sklearn.set_config(enable_metadata_routing=True)``.
 
@@ -106,7 +114,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
     def __init__(
         self, prior: Prior | Literal["auto"] | None = None, method: Method | None = None, *,
-        noise_sd: float | None = None, shape: float | None = None, pos_label: object = None,
+        noise_sd: float | None = None, noise_df: float | None = None,
+        shape: float | None = None, pos_label: object = None,
         bins: int | None = None,
         on_leakage: Literal["raise", "warn", "ignore"] = "raise",
         draws: Literal["auto", "all"] = "auto", progress: bool = False,
@@ -114,6 +123,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         self.prior = prior
         self.method = method
         self.noise_sd = noise_sd
+        self.noise_df = noise_df
         self.shape = shape
         self.pos_label = pos_label
         self.bins = bins
@@ -201,9 +211,10 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
                     "sample_weight is zero for all rows: give some of them more"
                 )
             labels["weight"] = weight
-        items = self._items(outcome, columns, labels)
+        items = self._as_items(outcome, columns, labels)
         items = replace(items, source=items.source.filter(kept))
         reads = isinstance(self.prior, Prior) and self.prior.reads_joint
+        reads = reads or self.noise_df is not None
         self.statistics_: Statistics = summarize(
             items,
             bins=self.bins, joint="auto" if self.prior == "auto" else reads,
@@ -427,7 +438,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         )
         if y is None:
             del columns[self._outcome.observed]
-        items = self._items(self._outcome, columns, groups)
+        items = self._as_items(self._outcome, columns, groups)
         table = predictive_intervals(
             self.fit_,
             items,
@@ -477,7 +488,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             X, y, (exposure, noise_sd, trials, events), group
         )
         with showing(self.progress):
-            scan(self._items(self._outcome, columns, groups))
+            scan(self._as_items(self._outcome, columns, groups))
         columns |= self._group_labels(groups)
         posterior = posterior_of(self.fit_)
 
@@ -526,6 +537,28 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             )
         return scores[:, 0], observed
 
+    def _as_items(
+        self, outcome: Outcome, columns: Mapping[str, Any], labels: Mapping[str, Any]
+    ) -> Items:
+        """Items in an Arrow table with a column for each role."""
+        import pyarrow as pa
+
+        table = pa.table({**columns, **labels})
+        names = table.column_names
+        arguments = Roles(zip(names, names, strict=True)).arguments
+        made = ITEMS[outcome.kind]
+        for name, size in (("noise_df", "noise_sd"), ("shape", "events")):
+            if (value := getattr(self, name)) is None:
+                continue
+            if name not in made.__dataclass_fields__:
+                raise ItemsError(
+                    f"{name}={shown(value)} is not for {outcome.words.items}: give {size}= too, "
+                    "or leave it out"
+                )
+            arguments[name] = value
+        items: Items = made(table, **arguments)
+        return items
+
     @property
     def _outcome(self) -> Outcome:
         return self.statistics_.outcome
@@ -567,25 +600,6 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         default = getattr(self, outcome.size, outcome.usual_size)
         return _per_item(outcome.size, default if values is None else values, scores)
 
-    def _items(
-        self, outcome: Outcome, columns: Mapping[str, Any], labels: Mapping[str, Any]
-    ) -> Items:
-        """Items in an Arrow table with a column for each role."""
-        import pyarrow as pa
-
-        table = pa.table({**columns, **labels})
-        names = table.column_names
-        roles = Roles(zip(names, names, strict=True))
-        made = ITEMS[outcome.kind]
-        options: dict[str, Any] = {} if self.shape is None else {"shape": self.shape}
-        if options and outcome.kind != AmountItems.kind:
-            raise ItemsError(
-                f"shape={shown(self.shape)} is not for {outcome.words.items}: leave it out, or "
-                "give the events= of amounts"
-            )
-        items: Items = made(table, **roles.arguments, **options)
-        return items
-
     def _group_labels(self, groups: Mapping[str, Any]) -> dict[str, Any]:
         """Labels of groups as posteriors read them, if the fit has groups."""
         return (
@@ -614,7 +628,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
                     )
                 columns |= self._group_labels(groups)
                 return _averages_over_sizes(self.fit_, columns)
-        items = self._items(self._outcome, columns, groups)
+        items = self._as_items(self._outcome, columns, groups)
         options: dict[str, Any] = {"draws": self.draws, "progress": self.progress}
         scored = item_posteriors(self.fit_, items, quantiles=probs, **options)
         names = [name for name in scored.column_names if name.startswith("theta_")]
