@@ -49,6 +49,7 @@ from .posterior.calibration import prior_predictive as prior_predictive
 from .posterior.export import export_prior as export_prior
 from .posterior.export import posterior_expression as posterior_expression
 from .posterior.export import posterior_sql as posterior_sql
+from .posterior.next_outcomes import predictive_intervals as predictive_intervals
 from .posterior.scoring import item_posteriors as item_posteriors
 from .quantities.comparisons import sensitivity as sensitivity
 

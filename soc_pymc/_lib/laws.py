@@ -72,16 +72,14 @@ def uniform_distance(values: Floats) -> float:
 def uniform_p_value(values: Floats) -> float:
     """P-value of values that depend on each other, if each is uniform (Tesso and Vehtari 2026).
 
-    Tests of the rank of each, which is binomial, are combined by Cauchy's law, truncated at its
-    median: ``prit_c`` of ArviZ.
+    Tests of each order statistic, which has a Beta law, are combined by Cauchy's law, truncated at
+    its median: ``prit_c`` of ArviZ, but the same for `values` and 1 - `values`.
     """
     rising = np.sort(values)
     n = len(values)
-    rank = np.searchsorted(rising, rising, side="right")
-    below = np.where(
-        rank < n, special.betaincc(rank + 1.0, np.maximum(n - rank, 1.0), rising), 1.0
-    )
-    above = special.betainc(rank, n - rank + 1.0, rising)
+    rank = np.arange(1.0, n + 1.0)
+    below = special.betainc(rank, n + 1.0 - rank, rising)
+    above = special.betaincc(rank, n + 1.0 - rank, rising)
     p = 2.0 * np.minimum(below, above)
     combined = np.mean(np.where(p < 0.5, np.tan((0.5 - p) * np.pi), 0.0))
     return float(0.5 - np.arctan(combined) / np.pi)

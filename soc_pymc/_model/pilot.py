@@ -13,6 +13,7 @@ from ..data.statistics import NO_JOINT_CELLS, Statistics
 from ..families.family import Family
 from ..families.priors import Prior
 from ..families.rows import RowSums, Weak
+from ..families.scales import SCALES
 from .laplace import CurveTarget, Laplace, find_mode
 from .levels import LevelRows, Levels, LevelTarget
 from .rows import MOST_BINS, Rows, positions, rows_of
@@ -170,12 +171,26 @@ def _rows_of_prior(
     stats: Statistics, family: Family, prior: Prior
 ) -> tuple[Rows, RowSums]:
     """Rows of the likelihood, fewer where there are few events or many classes."""
-    terms = prior.groups and bool(stats.groups), prior.exposure is not None, prior.atoms
+    terms = prior.groups and bool(stats.groups), prior.exposure is not None
     most_bins = max(_FEWEST_MERGED_BINS, int(family.rows.events(_merged_totals(stats))))
     if terms[0] or terms[1] or prior.bin_effects or stats.noise_law:
         capped = prior.bin_effects and prior.gridded
         most_bins = min(most_bins, _MOST_EFFECTS if capped else MOST_BINS)
-    return rows_of(stats, family, *terms, most_bins)
+    return rows_of(stats, family, *terms, _atoms(stats, prior), most_bins)
+
+
+def _atoms(stats: Statistics, prior: Prior) -> list[float]:
+    """Scores with curves of their own: many items share them, or an axis has no place for them.
+
+    So are 0 and 1 where no item has another: two scores make no curve.
+    """
+    if not prior.atoms:
+        return []
+    scales = [prior.mean.scale, prior.variance.scale]
+    axes = [SCALES[name] for name in scales if name in SCALES]
+    alone = sum(stats.ends.values()) == stats.n_items
+    ends = [x for x in stats.ends if alone or not all(axis.holds(x) for axis in axes)]
+    return [*stats.atoms, *ends]
 
 
 def _merged_totals(stats: Statistics) -> dict[str, float]:

@@ -119,7 +119,7 @@ def prior_for(prior: Prior | None, stats: Statistics) -> Prior:
 def _scale_of_foreign(stats: Statistics) -> str:
     """Name of the scale of scores that are not estimates of theta; empty where they may be."""
     curved = stats.data["n"].to_numpy() > 0
-    curved[stats.atom_bins] = False
+    curved[stats.bins_of([*stats.atoms, *stats.ends])] = False
     names = ("score_min", "score_max", "n")
     low, high, n = (stats.data[name].to_numpy()[curved] for name in names)
     if not stats.outcome.are_foreign(low, high, n):

@@ -4,7 +4,7 @@ Without further terms a row is an occupied bin; with groups it is a group's bin;
 exposure, a bin's items in one half-octave of exposures (or of the noise's sd).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -110,14 +110,17 @@ def rows_of(
     family: Family,
     grouped: bool = False,
     by_size: bool = False,
-    atoms: bool = False,
+    atoms: Sequence[float] = (),
     most_bins: int = 0,
 ) -> tuple[Rows, RowSums]:
-    """Rows, of merged bins if there are more than `most_bins`, with the sums for the likelihood."""
+    """Rows, of merged bins if there are more than `most_bins`, with the sums for the likelihood.
+
+    Bins of the scores `atoms` stay alone.
+    """
     family.rows.check(stats.table("part"))
     if not most_bins:
         most_bins = MOST_BINS if by_size or grouped else stats.bins
-    at_atoms = stats.atom_bins if atoms else np.empty(0, dtype=np.int64)
+    at_atoms = stats.bins_of(atoms)
     place_of = _places(stats, most_bins, at_atoms)
     size_cell = family.outcome.size_cell if by_size else ""
     no_cells = np.empty(0, dtype=np.int64)

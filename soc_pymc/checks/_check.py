@@ -23,7 +23,16 @@ from ..data.items import Items
 from ..data.sources import opened, word_columns
 from ..data.statistics import Statistics, words_of_absent_zeros
 from ..families.rows import MEAN_ONLY
-from ..fits.fit import FIT, PARETO_K, Fit, Later, Status, other_total
+from ..fits.fit import (
+    FEW_DRAWS,
+    FIT,
+    PARETO_K,
+    Fit,
+    Later,
+    Status,
+    other_total,
+    telling,
+)
 from ..posterior.averages import cdf_without
 from ..posterior.item_columns import select
 from ..posterior.predictive import Posterior, posterior_of, posterior_under
@@ -51,9 +60,6 @@ from .observations import (
 )
 
 _TREE_DRAWS = 1000  # in the tree for ArviZ
-# draws that show whether an outcome says anything, and difference in nats of one that does not
-_FEW_DRAWS = 8
-_NOTHING = 1e-9
 _MOST_COLUMNS = 8  # most columns of a table that advice names unasked
 # items whose intervals are judged, and how wrong they may be
 _DOUBTED = 2000
@@ -363,11 +369,14 @@ class Checks:
 
     def _of_outcomes(self, columns: Columns) -> list[Finding]:
         outcome = self.posterior.outcome
+        size = columns[outcome.size]
+        amount = outcome.is_amount(self.data.roles[outcome.size])
         if isinstance(self.data, Statistics):
-            return [self._noise(columns)] if outcome.doubt(self.data.table) else []
+            doubt = "" if amount else outcome.doubt(self.data.table)
+            return [self._noise(columns)] if doubt else []
         rows = self._summaries(columns)
         tight = any(row.value < 1 and row.p < WARNS for row in rows)
-        if outcome.doubtful(columns[outcome.observed], columns[outcome.size], tight):
+        if not amount and outcome.doubtful(columns[outcome.observed], size, tight):
             rows.append(self._noise(columns, tight))
         return rows
 
@@ -484,11 +493,11 @@ class Checks:
         Without items whose outcomes say nothing, at which ArviZ's leave-one-out stops for all.
         """
         posterior = posterior_under(self.posterior.curves.thin(_TREE_DRAWS))
-        few = posterior.curves.even_draws(_FEW_DRAWS)
-        telling = np.ptp(posterior.log_density(columns, few), axis=0) > _NOTHING
-        columns = select(columns, telling)
-        item = item[telling]
-        ends = ends[:, telling]
+        few = posterior.curves.even_draws(FEW_DRAWS)
+        says = telling(posterior.log_density(columns, few))
+        columns = select(columns, says)
+        item = item[says]
+        ends = ends[:, says]
         draws = posterior.curves.posterior
         outcome = posterior.outcome
         name = outcome.observed
@@ -517,7 +526,7 @@ class Checks:
         ):
             later = indexing.LazilyIndexedArray(Later(shape, dtype, make))
             groups[group] = xr.Dataset({name: (tuple(coords), later)}, coords)
-        silent = int((~telling).sum())
+        silent = int((~says).sum())
         groups["log_likelihood"].attrs["items_that_say_nothing"] = silent
         return groups
 

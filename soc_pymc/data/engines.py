@@ -84,8 +84,10 @@ def _read_through_ibis(role: str, column: "ir.Column") -> Any:
     dtype = column.type()
     if rule := bounds_of(role):
         value = column.cast("float64")
-        exact = dtype.is_integer() or dtype.is_boolean() or not rule.whole
-        return value if exact else near_whole(value, ibis_functions())
+        if rule.infinite and not dtype.is_integer():
+            value = (value == float("inf")).ifelse(exact(rule.largest), value)
+        is_exact = dtype.is_integer() or dtype.is_boolean() or not rule.whole
+        return value if is_exact else near_whole(value, ibis_functions())
     if role == "id":  # only the remainder matters for folds, so no id is too large
         return (column % FOLD_PRIME if dtype.is_unsigned_integer() else column).cast(
             "int64"
@@ -224,6 +226,8 @@ def _describe(raw: "ir.Table", problem: _Problem, bad: int, n: int) -> str:
     rule = bounds_of(problem.role)
     if rule and problem.what == _NOT_WHOLE and 2 * bad > n:
         remedy = rule.fractions or remedy
+    if rule and rule.zeros and problem.what.startswith("0 or below"):
+        remedy = rule.zeros
     return f"{counted} {problem.what}{shown}; {problem.needs}: {remedy}"
 
 

@@ -228,6 +228,8 @@ def _read_from_arrow(role: str, values: "pa.Array | pa.ChunkedArray") -> Any:
         numbers = np.asarray(values.cast(pa.float64(), safe=False))
         if bounds.whole and not pa.types.is_integer(dtype):
             numbers = near_whole(numbers)
+        if bounds.infinite:
+            numbers = np.where(numbers == np.inf, bounds.largest, numbers)
         # as Arrow's arrays are, for one compilation
         numbers.flags.writeable = False
         return numbers

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arguments import BOOLEAN, A, shown
-from .._lib.arrays import Columns, Floats, Ints
+from .._lib.arrays import Bools, Columns, Floats, Ints
 from .._lib.errors import StatisticsError
 from .._lib.files import Saved, read_saved, save_netcdf
 from .._lib.reprs import html_table, lines, of_statistics
@@ -123,19 +123,31 @@ class Statistics:
         An atom has at least 50 items, 1% of all, and 10 times those of each of the 20 nearest bins
         (six of which may be atoms too).
         """
-        columns = (self._array(name)[self.atom_bins] for name in ("score_min", "n"))
-        return dict(zip(*(values.tolist() for values in columns), strict=True))
+        n, single = self._array("n"), self._single_scores
+        return self._items_at(stand_out(n, single))
 
     def _array(self, name: str) -> NDArray[Any]:
         return self.data[name].to_numpy()
 
     @property
-    def atom_bins(self) -> Ints:
-        """Bins of the atoms, in order."""
+    def ends(self) -> dict[float, int]:
+        """Scores without a logit, where scores are probabilities, with their numbers of items."""
         n, low, high = map(self._array, ("n", "score_min", "score_max"))
         ends = self.outcome.ends_of(low, high, n)
-        at_end = (n > 0) & (low == high) & np.isin(low, ends)
-        return np.flatnonzero(stand_out(n, low == high) | at_end)
+        return self._items_at((n > 0) & self._single_scores & np.isin(low, ends))
+
+    def bins_of(self, scores: Iterable[float]) -> Ints:
+        """Return the bins that hold one of these scores alone."""
+        alike = np.isin(self._array("score_min"), [*scores])
+        return np.flatnonzero(alike & self._single_scores & (self._array("n") > 0))
+
+    @property
+    def _single_scores(self) -> Bools:
+        return self._array("score_min") == self._array("score_max")
+
+    def _items_at(self, bins: Bools) -> dict[float, int]:
+        columns = (self._array(name)[bins].tolist() for name in ("score_min", "n"))
+        return dict(zip(*columns, strict=True))
 
     @property
     def groups(self) -> tuple[str, ...]:

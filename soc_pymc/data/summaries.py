@@ -222,7 +222,8 @@ def totals_of(items: Items, options: Options) -> Statistics:
             warn_user(absent, ItemsWarning)
     else:
         _check_leakage(stats, items, options.on_leakage)
-        if doubt := outcome.doubt(stats.table):
+        amount = outcome.is_amount(stats.roles[outcome.size])
+        if doubt := "" if amount else outcome.doubt(stats.table):
             warn_user(doubt, ItemsWarning)
     _log.info("summarized %r: %s items in %s bins", items, stats.n_items, stats.bins)
     return stats
@@ -415,16 +416,30 @@ def _check_groups(stats: Statistics) -> None:
 
 
 def _warn_of_atoms(stats: Statistics, items: Items) -> None:
-    if atoms := stats.atoms.items():
-        shares = ", ".join(
-            f"{n:,} of {stats.n_items:,} items have {digits(t)}" for t, n in atoms
-        )
-        warn_user(
-            f"column {items.score!r} has scores shared by many items, such as a default score: "
-            f"{shares}. A fit gives each its own mean and variance, so that it does not bend the "
-            "curves next to it; a prior with atoms=False treats it as any other score",
-            ItemsWarning,
-        )
+    ends = {score: n for score, n in stats.ends.items() if score not in stats.atoms}
+    kinds = (
+        (
+            stats.atoms,
+            "scores shared by many items, such as a default score",
+            "A fit gives each its own mean and variance, so that it does not bend the curves next "
+            "to it; a prior with atoms=False treats it as any other score",
+        ),
+        (
+            ends,
+            "scores without a logit",
+            "A fit on the logit scale gives each its own mean and variance; if scores are not "
+            'probabilities, give both curves soc.Spline(scale="linear")',
+        ),
+    )
+    for atoms, what, remedy in kinds:
+        if atoms:
+            shares = ", ".join(
+                f"{n:,} of {stats.n_items:,} items have {digits(t)}"
+                for t, n in atoms.items()
+            )
+            warn_user(
+                f"column {items.score!r} has {what}: {shares}. {remedy}", ItemsWarning
+            )
 
 
 def _warn_of_scale(stats: Statistics, items: Items) -> None:
@@ -435,7 +450,8 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
     rates = (
         outcome.sizes_add and not outcome.truncated and not words_of_absent_zeros(stats)
     )
-    rates = rates and ranges[0].min() > 0
+    low, high, _ = ranges
+    rates = rates and low.min() > 0 and high.max() <= outcome.theta.high
     if items.score is None or not rates or outcome.are_foreign(*ranges):
         return
     fifth = (5 * middle_shares(bins["n"])).astype(int)

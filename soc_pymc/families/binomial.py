@@ -123,7 +123,9 @@ class BinomialOutcome(Outcome):
             0.0,
             whole=True,
             labels=True,
-            fractions="shares and percentages are not, so give the numbers of successes and trials",
+            fractions="shares, percentages and successes shared out over rows are not: give "
+            "the whole numbers of successes and trials, or shares with standard errors as "
+            "soc.NormalItems",
         ),
         Bounds("trials must be whole numbers >= 0", LARGEST_COUNT, 0.0, whole=True),
         # a negative size is wrong by itself

@@ -105,7 +105,15 @@ class NormalOutcome(Outcome):
     )
     validity = Validity(
         Bounds("values must be finite numbers", LARGEST_VALUE, negligible=LEAST_SD),
-        Bounds("noise sds must be finite numbers > 0", LARGEST_VALUE, LEAST_SD),
+        Bounds(
+            "noise sds must be numbers > 0, infinite where a value says nothing",
+            LARGEST_VALUE,
+            LEAST_SD,
+            zeros="standard errors of 0 mean k of n where k is 0 or n, or one event repeated, and "
+            "no certainty: give soc.BinomialItems(..., successes=, trials=), or fix or drop these "
+            "rows",
+            infinite=True,
+        ),
     )
     tables: ClassVar[Mapping[str, Table]] = {
         "part": Table.part("sum_y", "sum_y2", "sum_s2", *SCORES),

@@ -289,6 +289,10 @@ class Outcome(ABC):
 
     # --- doubts about the noise
 
+    def is_amount(self, column: str) -> bool:
+        """Return True if a column's name says that sizes are no numbers of trials."""
+        return False
+
     def doubt(self, table: Callable[[str], Columns]) -> str:
         """Describe the evidence in tables of sums against this kind's noise; empty if none."""
         return ""

@@ -4,6 +4,7 @@ cv2 = variance / mean^2 = 1 / shape, and cv2 -> 0 (a Poisson marginal) is a regu
 marginal of a row needs one histogram over counts and one over exposures (docs/dev/design.md).
 """
 
+import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -76,9 +77,14 @@ _SEVERAL = 5.0
 _SMALL_RATE = 0.05
 _LIKE_TRIALS = (
     "exposures are whole numbers, no count exceeds its exposure, and the overall rate is "
-    "{rate:.3g}: these look like successes in trials, whose noise is smaller than Poisson noise by "
+    "{rate:.3g}: {these} successes in trials, whose noise is smaller than Poisson noise by "
     "a factor of {ratio:.3g}, so that item intervals are wrong: use soc.BinomialItems(..., "
-    "successes=, trials=)"
+    "successes=, trials=){otherwise}"
+)
+# names of exposures that are no numbers of trials
+_AMOUNTS = re.compile(
+    r"(?<![a-z])(person[-_ ]?)?(year|month|week|day|hour|minute|second|mile|km|duration|area)s?"
+    r"(?![a-z])"
 )
 
 EXPOSURE_CELLS = Cell("exposure_cell", "size", "exposure", 16, ZERO_EXPOSURE)
@@ -132,7 +138,9 @@ class PoissonOutcome(Outcome):
             LARGEST_COUNT,
             0.0,
             whole=True,
-            fractions="rates and percentages are not, so give the numbers of events and exposures",
+            fractions="rates, percentages and events shared out over rows are not: give the "
+            "whole numbers of events with their exposures, such as by joining the rows that share "
+            "them, or rates with standard errors as soc.NormalItems",
         ),
         Bounds("exposures must be finite numbers >= 0", least=0.0),
         lambda y, size: (y > 0) & (size == 0),
@@ -169,6 +177,9 @@ class PoissonOutcome(Outcome):
     def absent(self, table: Callable[[str], Columns]) -> float:
         return absent_zeros(table("count"))
 
+    def is_amount(self, column: str) -> bool:
+        return bool(_AMOUNTS.search(column.lower()))
+
     def doubt(self, table: Callable[[str], Columns]) -> str:
         part = table("part")
         margin = table("exposure")
@@ -179,9 +190,18 @@ class PoissonOutcome(Outcome):
         possible = total > 0 and are_whole.all() and part["above"].sum() == 0
         rate = events / max(total, 1e-300)
         sizes = margin["sum_N"] / margin["n"]
-        if possible and _look_like_trials(sizes, margin["n"], rate):
-            return _LIKE_TRIALS.format(rate=rate, ratio=1.0 - rate)
-        return ""
+        if not (possible and _look_like_trials(sizes, margin["n"], rate)):
+            return ""
+        words = (
+            "if these are",
+            ". Such counts are right if they can exceed their exposures",
+        )
+        if _expected_above(sizes, margin["n"], rate) > _SEVERAL:
+            words = "these look like", ""
+        these, otherwise = words
+        return _LIKE_TRIALS.format(
+            rate=rate, ratio=1.0 - rate, these=these, otherwise=otherwise
+        )
 
     def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
         if not (size.any() and (size == np.floor(size)).all() and (y <= size).all()):
@@ -237,10 +257,14 @@ class PoissonOutcome(Outcome):
         return residuals(root)
 
 
+def _expected_above(size: Floats, items: Floats, rate: float) -> float:
+    """Return the expected number of Poisson counts above their exposures."""
+    return float(items @ special.gammainc(size + 1.0, rate * size))
+
+
 def _look_like_trials(size: Floats, items: Floats, rate: float) -> bool:
     """Return True if whole exposures, exceeded by no count, are likely to be trials."""
-    # expected if Poisson
-    above = float(items @ special.gammainc(size + 1.0, rate * size))
+    above = _expected_above(size, items, rate)
     return rate > _SMALL_RATE and not _FEW_EXPECTED < above < _SEVERAL
 
 

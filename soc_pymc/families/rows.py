@@ -27,7 +27,8 @@ Tensor = Any
 
 MEAN_ONLY = (
     "one trial per item shows the mean of theta given the score, and nothing of its variance; fit "
-    "soc.Beta() by soc.VI() or soc.NUTS() for the curve of the mean"
+    "soc.Beta() by soc.VI() or soc.NUTS() for the curve of the mean, whose band is "
+    "soc.bands(soc.calibration_curves(fit)), or the estimator's predict_band"
 )
 _CELLS_AT_ONCE = 1 << 17  # numbers in one array of draws x rows x cells: 1 MB
 _DISPERSION_SLOPE = 0.5  # sd per sd of the position

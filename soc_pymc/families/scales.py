@@ -159,6 +159,8 @@ class Bounds:
     # smaller numbers count as 0 in powers and products
     negligible: float = 0.0
     fractions: str = ""  # what to do where most numbers are not whole
+    zeros: str = ""  # and where some are 0
+    infinite: bool = False  # counts as the largest
 
     @property
     def beyond(self) -> str:

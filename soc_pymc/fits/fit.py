@@ -17,7 +17,7 @@ from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from .._lib.arguments import A, OneOf, shown
-from .._lib.arrays import Floats, Ints
+from .._lib.arrays import Bools, Floats, Ints
 from .._lib.errors import FitError
 from .._lib.files import Saved, read_saved, save_netcdf
 from .._lib.reprs import (
@@ -399,7 +399,7 @@ def other_total(fit: Fit, columns: Mapping[str, Any], n: Ints) -> str:
     """Return a total of rows that is not that of the fit's items; empty if those it has agree."""
     outcome = fit.curves.outcome
     bins: dict[str, Any] = {}
-    for group in ("constant_data", "observed_data"):
+    for group in ("observed_data", "constant_data"):
         if group in fit.data.children:
             bins |= {str(key): x for key, x in fit.data[group].data_vars.items()}
     if outcome.observed in bins and not outcome.whole:  # bins have the means
@@ -479,8 +479,12 @@ class RowValues:
         return np.concatenate(list(ordered_map(part, range(0, number, _DRAWS_AT_ONCE))))
 
     def totals(self, draws: Mapping[str, Floats], seed: Ints) -> NDArray[Any]:
-        """Replicates of the observed totals of a single family's rows, (draws, rows)."""
-        drawn = self.data.draw(*self.predictors(draws), np.random.default_rng(seed))
+        """Replicates of the observed totals of a single family's rows, (draws, rows).
+
+        The seed's two numbers are followed by those of the rows.
+        """
+        rng = np.random.default_rng(seed[:2])
+        drawn = self.data.draw(*self.predictors(draws), rng)[:, seed[2:]]
         whole = self.dtype is not np.float64
         return np.asarray(
             np.clip(drawn, 0.0, _LARGEST_COUNT) if whole else drawn, dtype=self.dtype
@@ -527,6 +531,16 @@ class RowValues:
         return RowValues(
             tuple(map(tuple, names)), tuple(matrices), data, family.outcome.dtype
         )
+
+
+# draws that show whether an outcome says anything, and difference in nats of one that does not
+FEW_DRAWS = 8
+_NOTHING = 1e-9
+
+
+def telling(log_density: Floats) -> Bools:
+    """Mask of observations (draws, n) that say something: ArviZ's leave-one-out needs them."""
+    return np.asarray(np.ptp(log_density, axis=0) > _NOTHING)
 
 
 def flat(draws: xr.Dataset) -> dict[str, Floats]:
@@ -582,8 +596,8 @@ class _Deferred(Later):
         self.draws = draws
         self.argument = argument
         by_block = group == "log_likelihood"
-        size = len(argument) if by_block else len(rows.data.total)
-        shape = (*next(iter(draws.values())).shape[:2], size)
+        listed = argument if by_block else argument[2:]
+        shape = (*next(iter(draws.values())).shape[:2], len(listed))
         super().__init__(shape, float if by_block else rows.dtype, self._computed)
 
     def _computed(self) -> NDArray[Any]:
@@ -597,7 +611,7 @@ def deferred(
 ) -> xr.Dataset:
     """The variable (chain, draw, dim) of a group of the tree, computed when first read.
 
-    `argument` are the starts of the blocks of a log likelihood, or the seed of replicates.
+    `argument` are the starts of the blocks of a log likelihood, or as in `RowValues.totals`.
     """
     values = _Deferred(group, rows, _arrays(draws, rows.names), argument)
     return draws[_OVER].assign({name: _lazy(dim, values)})

@@ -26,6 +26,7 @@ from ..families.scales import common_scale
 from ..fits.fit import Fit, Method
 from ..posterior.calibration import curve_variables
 from ..posterior.item_columns import arrays_of, in_chunks, warn_of_extrapolation
+from ..posterior.next_outcomes import predictive_intervals
 from ..posterior.predictive import posterior_of
 from ..posterior.scoring import item_posteriors
 
@@ -316,6 +317,99 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         return self._summaries(X, y, (exposure, noise_sd, trials), ends, group)[
             3:5
         ].T.copy()
+
+    def predict_band(
+        self, X: ArrayLike, exposure: Column = None, noise_sd: Column = None,
+        trials: Column = None, group: Column = None, *, prob: float = 0.9,
+    ) -> Floats:  # fmt: skip
+        """Credible band of E(theta | t), the curve of `predict`; of labels too.
+
+        Parameters
+        ----------
+        X : array_like, shape (n, 1) or (n,)
+            Scores t.
+        exposure : float or array_like, shape (n,), or None
+            Exposures, if the fit has a term in them; None averages over those of its items.
+        noise_sd : float or array_like, shape (n,), or None
+            As `exposure`.
+        trials : float or array_like, shape (n,), or None
+            As `exposure`.
+        group : array_like, shape (n,) or (n, k), or None
+            As in `predict`.
+        prob : float
+            Probability of the band at each score.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n, 2)
+            The ends, in the unit of `predict`. `predict_interval` is of theta, and wider.
+
+        Raises
+        ------
+        ItemsError, FitError
+            As in `predict`.
+        """
+        PROBABILITY(prob, "prob")
+        columns, groups = self._columns(X, None, (exposure, noise_sd, trials), group)
+        del columns[self._outcome.observed]
+        columns |= self._group_labels(groups)
+        posterior = posterior_of(self.fit_)
+        warn_of_extrapolation(posterior.curves, columns["score"])
+        ends = ((1 - prob) / 2, (1 + prob) / 2)
+
+        def band(part: Columns) -> Floats:
+            return np.quantile(curve_variables(posterior, part)["mean"], ends, axis=0)
+
+        return in_chunks(band, posterior.curves.items_at_once, columns).T
+
+    def predict_outcome_interval(
+        self, X: ArrayLike, y: Column = None, exposure: Column = None, noise_sd: Column = None,
+        trials: Column = None, group: Column = None, *, further: Column = None, prob: float = 0.9,
+    ) -> Floats:  # fmt: skip
+        """Central interval of the next outcome, as of `soc.predictive_intervals`.
+
+        Parameters
+        ----------
+        X : array_like, shape (n, 1) or (n,)
+            Scores t.
+        y : array_like, shape (n,), or None
+            As in `predict`.
+        exposure : float or array_like, shape (n,), or None
+            As in `predict`; without `y` that of the next outcome, unless `further` is given.
+        noise_sd : float or array_like, shape (n,), or None
+            As `exposure`.
+        trials : float or array_like, shape (n,), or None
+            As `exposure`.
+        group : array_like, shape (n,) or (n, k), or None
+            As in `predict`.
+        further : float or array_like, shape (n,), or None
+            Exposure (noise sd, trials) of the next outcome. None is that of `y`.
+        prob : float
+            Probability of the interval; one of counts holds at least as much.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n, 2)
+            The ends, in the unit of `y`.
+
+        Raises
+        ------
+        ItemsError, FitError
+            As in `predict`, or if the next exposure is missing or not valid.
+        """
+        PROBABILITY(prob, "prob")
+        columns, groups = self._columns(X, y, (exposure, noise_sd, trials), group)
+        if y is None:
+            del columns[self._outcome.observed]
+        items = _as_items(self._outcome, columns, groups)
+        table = predictive_intervals(
+            self.fit_,
+            items,
+            exposure=further,
+            quantiles=((1 - prob) / 2, (1 + prob) / 2),
+            progress=self.progress,
+        )
+        return table.iloc[:, :2].to_numpy()
 
     def score(
         self, X: ArrayLike, y: ArrayLike, exposure: Column = None, noise_sd: Column = None,

@@ -11,7 +11,7 @@ import xarray as xr
 from scipy import sparse
 
 from .._lib.arguments import Whole
-from .._lib.arrays import Floats, Pair, equal_parts
+from .._lib.arrays import Bools, Floats, Ints, Pair, equal_parts
 from .._lib.errors import FitError
 from .._lib.work import phase
 from .._model.coordinates import Space
@@ -28,6 +28,7 @@ from ..families.rows import RowSums
 from ..families.scales import RANK, SCALES
 from ..families.truncated import TruncatedRows
 from ..fits.fit import (
+    FEW_DRAWS,
     Fit,
     Method,
     RowValues,
@@ -35,6 +36,7 @@ from ..fits.fit import (
     deferred,
     flat,
     other_total_of_statistics,
+    telling,
 )
 from .clusters import for_clusters
 from .density import CHUNK, SAMPLED, with_labels
@@ -69,6 +71,16 @@ def fit_tree(
         built, stats, groups["posterior"], "clusters" in groups, seed
     )
     tree = tree_of_draws(built, stats, groups, monotone)
+    densities = further.get("log_likelihood", xr.Dataset())
+    if (
+        "bin" in densities.coords
+    ):  # the bins that say something: the other groups follow
+        observed = tree["observed_data"].to_dataset()
+        bins = tree["constant_data"].to_dataset()
+        tree["constant_data"] = xr.DataTree(bins.merge(observed))
+        bin_number = densities["bin"].to_numpy()
+        observed = observed.isel(bin=bin_number).assign_coords(bin=bin_number)
+        tree["observed_data"] = xr.DataTree(observed)
     for name, data in further.items():
         tree[name] = xr.DataTree(
             tree[name].to_dataset().merge(data) if name in tree else data
@@ -83,7 +95,7 @@ def tree_of_draws(
     posterior = scored_draws(built, groups["posterior"], monotone)
     pilot = built.pilot
     axes = [curve.axis for curve in pilot.curves]
-    bins, observed = bin_table(stats, axes, bool(len(pilot.rows.atoms)))
+    bins, observed = bin_table(stats, axes, pilot.rows.atoms.tolist())
     functions = [_group_functions(curve, pilot.groupings) for curve in pilot.curves]
     bins = xr.merge([bins, mixture_data(built), *functions, _atom_positions(pilot)])
     if pilot.rows.keys.size_cell:
@@ -220,7 +232,7 @@ def _monotone(posterior: xr.Dataset, variable: str) -> xr.Dataset:
 
 
 def bin_table(
-    stats: Statistics, axes: Sequence[Axis], atoms: bool = False
+    stats: Statistics, axes: Sequence[Axis], atoms: Sequence[float] = ()
 ) -> tuple[xr.Dataset, xr.Dataset]:
     """The occupied bins of all groups together with the axes' ranks, and their observed sums."""
     data = stats.data
@@ -352,13 +364,12 @@ def arviz_groups(
     if built.mixture or not rows_are_bins:
         dim = "row"
         name = f"{built.observed}_by_row"
-        totals = built.totals.astype(built.family.outcome.dtype)
-        groups["observed_data"] = xr.Dataset({name: (dim, totals)})
         constant["row_score"] = (dim, built.score)
         if built.pilot.labels and len(built.score) == len(built.pilot.rows.n):
             labels = np.array(built.pilot.labels, dtype=object)
             constant["row_group"] = (dim, labels[built.pilot.rows.group])
     number = len(built.score)
+    kept = np.arange(number)
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     if not widened:
         groups["log_prior"], likelihood = _log_densities(built.space, posterior)
@@ -368,18 +379,41 @@ def arviz_groups(
         blocks = min(number, max(1, _MOST_REPLICATED // (shape[0] * shape[1])))
         starts = np.arange(blocks) * number // blocks
         names = (name, dim) if blocks == number else (f"{name}_by_block", "block")
-        of_rows = deferred("log_likelihood", *names, rows, posterior, starts)
+        # rows that say nothing, at which ArviZ's leave-one-out stops for all, join those before
+        says = _telling(rows, posterior, starts)
+        if blocks == number:
+            kept = np.flatnonzero(says)
+        of_rows = deferred("log_likelihood", *names, rows, posterior, starts[says])
         groups["log_likelihood"] = of_rows.merge(likelihood)
     if not built.mixture:
         few = prior.isel(draw=slice(_FEWEST_REPLICATES))
         for group, draws in (("prior", few), ("posterior", posterior)):
             predictive = f"{group}_predictive"
             thinned = _thinned(draws, built.pilot.data)
-            seeds = np.array([seed, thinned.sizes["chain"]])
+            seeds = np.array([seed, thinned.sizes["chain"], *kept])
             groups[predictive] = deferred(
                 predictive, name, dim=dim, rows=rows, draws=thinned, argument=seeds
             )
+    if dim == "row":
+        totals = built.totals.astype(built.family.outcome.dtype)[kept]
+        groups["observed_data"] = xr.Dataset({name: (dim, totals)})
+    if len(kept) < number:
+        groups |= {x: _with_coord(y, name, dim, kept) for x, y in groups.items()}
     return groups
+
+
+def _with_coord(data: xr.Dataset, name: str, dim: str, values: Ints) -> xr.Dataset:
+    """The group with a coordinate of its variable, if it has that."""
+    return data.assign_coords({dim: values}) if name in data else data
+
+
+def _telling(rows: RowValues, posterior: xr.Dataset, starts: Ints) -> Bools:
+    """Mask of blocks of rows that say something."""
+    draws = flat(posterior)
+    number = len(next(iter(draws.values())))
+    few = np.arange(FEW_DRAWS) * number // FEW_DRAWS
+    some = {name: values[few] for name, values in draws.items()}
+    return telling(rows.log_likelihood(some, starts))
 
 
 def _thinned(draws: xr.Dataset, data: RowSums) -> xr.Dataset:

@@ -482,7 +482,10 @@ def _bins_of(fit: Fit) -> tuple[Floats, ...]:
     bins = fit.curves.bins
     outcome = fit.curves.outcome
     order = np.argsort(bins["score"].to_numpy())
-    observed = fit.data["observed_data"][outcome.observed]
+    totals = bins  # of all bins, where some say nothing
+    if outcome.observed not in bins:
+        totals = fit.data["observed_data"].to_dataset()
+    observed = totals[outcome.observed]
     score, size, items = (bins[name] for name in ("score", outcome.size, "n_items"))
     return tuple(
         x.to_numpy()[order].astype(float) for x in (score, observed, size, items)

@@ -4,7 +4,7 @@ They come from the prior table where that is close, and else from all draws.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -32,6 +32,7 @@ _POINTS = (0, 20, 20, 12)
 _LEAST_ITEMS = 80
 # least size, and least quantile as a share of the mean
 _TINY = 1e-300
+_CLOSE = 1e-7  # of the sd of an outcome, to which quantiles are computed
 _SMALL = 1e-4
 # items that prove a mesh; error allowed, in widths of the interval
 _SAMPLE = 40
@@ -224,29 +225,104 @@ def further_cdf_interval(
 
     Without these they are the items' own, who are in the table.
     """
-    family = posterior.family
-    is_further = posterior.outcome.observed in columns
     ends = np.empty((2, len(outcome)))
+    for items, further in _further(posterior, columns, size):
+        ends[:, items] = further.cdf(outcome[items])
+    return proper(*ends)
+
+
+def further_quantiles(
+    posterior: Posterior, columns: Columns, size: Floats, probs: Sequence[float]
+) -> tuple[Floats, Floats]:
+    """Quantiles (probabilities, n) of such outcomes, and P(within the outermost), (n,).
+
+    Of whole numbers a quantile is the least one whose P(Y <= y) reaches the probability.
+    """
+    quantiles = np.empty((len(probs), len(size)))
+    for items, further in _further(posterior, columns, size):
+        for row, prob in zip(quantiles, probs, strict=True):
+            row[items] = further.quantile(prob)
+    low = quantiles.min(axis=0)
+    high = quantiles.max(axis=0)
+    below, _ = further_cdf_interval(posterior, columns, low, size)
+    _, upto = further_cdf_interval(posterior, columns, high, size)
+    return quantiles, upto - below
+
+
+@dataclass(frozen=True, eq=False)
+class _Further:
+    """Further outcomes of some items."""
+
+    posterior: Posterior
+    items: Columns  # with the sizes of the further outcomes
+    members: Pair
+    theta: ThetaMixture
+    complete: bool  # outcomes of 0 are possible, though such items are not in the table
+
+    def cdf(self, outcome: Floats) -> Pair:
+        """P(Y < y) and P(Y <= y), each (n,)."""
+        own = self.posterior.outcome
+        if self.complete:
+            family = self.posterior.family.complete
+            size = self.items[own.size]
+            below, upto = family.cdf_interval(outcome, size, *self.members)
+        else:
+            further = {**self.items, own.observed: outcome}
+            below, upto = self.posterior.cdf_ends(further, self.members)
+        return self.theta.average(below), self.theta.average(upto)
+
+    def quantile(self, prob: float) -> Floats:
+        """Quantile of each, (n,), by bisection."""
+        whole = self.posterior.outcome.whole
+        mean, sd = self._moments
+        # which Chebyshev's inequality bounds, if noise sds are known
+        reach = np.ceil((sd + 1.0 * whole) / np.sqrt(min(prob, 1.0 - prob)))
+        low = np.maximum(np.floor(mean - reach), -1.0) if whole else mean - reach
+        high = np.ceil(mean + reach) if whole else mean + reach
+        while (short := self._upto(high) < prob).any():
+            high = np.where(short, high + reach, high)
+            reach = 2.0 * reach
+        while not whole and (beyond := self._upto(low) >= prob).any():
+            low = np.where(beyond, low - reach, low)
+            reach = 2.0 * reach
+        close = 1.0 if whole else _CLOSE * sd
+        while (high - low > close).any():
+            middle = (low + high) / 2.0
+            middle = np.floor(middle) if whole else middle
+            reached = self._upto(middle) >= prob
+            high = np.where(reached, middle, high)
+            low = np.where(reached, low, middle)
+        return high
+
+    def _upto(self, outcome: Floats) -> Floats:
+        return proper(*self.cdf(outcome))[1]
+
+    @property
+    def _moments(self) -> Pair:
+        family = self.posterior.family.complete
+        size = self.posterior.typical_sizes(self.items)
+        parameters = family.to_parameters(*self.members)
+        mean, sd, _ = family.outcome_moments(*parameters, size)
+        centre = self.theta.average(mean)
+        return centre, np.sqrt(self.theta.average(sd**2 + (mean - centre) ** 2))
+
+
+def _further(
+    posterior: Posterior, columns: Columns, size: Floats
+) -> Iterator[tuple[Ints, _Further]]:
+    """Further outcomes with sizes, (n,), by part."""
+    is_further = posterior.outcome.observed in columns
+    complete = is_further and posterior.outcome.truncated
     for items, theta in _thetas(posterior, columns):
-        members = family.to_curves(theta.a, theta.b)
+        members = posterior.family.to_curves(theta.a, theta.b)
         members = widened(posterior.curves, members, columns, items)
         sizes = size[items]
-        further = {
-            **select(columns, items),
-            posterior.outcome.observed: outcome[items],
-            posterior.outcome.size: sizes,
-        }
-        if is_further and posterior.outcome.truncated:  # which may be 0
-            complete = family.complete
-            below, upto = complete.cdf_interval(outcome[items], sizes, *members)
-        else:
-            below, upto = posterior.cdf_ends(further, members)
-            if posterior.reweights and theta.weight is not None:
-                listed = posterior.listed_shares(sizes, members)
-                weight, _ = given_listed(theta.weight, (), listed)
-                theta = replace(theta, weight=weight)
-        ends[:, items] = theta.average(below), theta.average(upto)
-    return proper(*ends)
+        if not complete and posterior.reweights and theta.weight is not None:
+            listed = posterior.listed_shares(sizes, members)
+            weight, _ = given_listed(theta.weight, (), listed)
+            theta = replace(theta, weight=weight)
+        further = {**select(columns, items), posterior.outcome.size: sizes}
+        yield items, _Further(posterior, further, members, theta, complete)
 
 
 def _thetas(

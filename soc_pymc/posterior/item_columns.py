@@ -208,13 +208,16 @@ def frame_columns(curves: Curves, items: Items) -> Columns:
 
 
 def read_items(
-    curves: Curves, items: Items, by: Sequence[str]
+    curves: Curves,
+    items: Items,
+    by: Sequence[str] = (),
+    check: Callable[[object, str], Items] = check_outcomes,
 ) -> tuple[Columns, dict[str, pd.Series]]:
     """Validated columns of all items, and the columns `by`; warns of scores far from the fit's.
 
     Rows with a weight are repeated, and the column ``row`` has their numbers.
     """
-    posterior_roles(curves, items)
+    posterior_roles(curves, items, check)
     refuse_other_truncation(curves, items.is_truncated)
     read = replace(items, id=None, fold=None, cluster=None, date=None)
     with phase("checking items"):

@@ -30,7 +30,7 @@ def test_an_atom_has_a_bin_of_its_own(default):
     frame = frame_with(default)
     stats = told(frame)
     assert stats.atoms == {default: int((frame["t"] == default).sum())}
-    (atom_bin,) = stats.atom_bins
+    (atom_bin,) = stats.bins_of(stats.atoms)
     low, high, n = (stats.data[k].to_numpy()[atom_bin] for k in ("score_min", "score_max", "n"))
     assert low == high == default
     assert n == (frame["t"] == default).sum()

@@ -135,6 +135,13 @@ def test_labels_are_true_and_false_or_text():
     assert isinstance(calibrator.fit_.prior, soc.Beta)
     assert np.abs(calibrator.predict(p) - p).max() < 0.15
     assert -0.69 < calibrator.score(p, y) < 0  # better than a coin
+    with pytest.raises(soc.FitError, match="predict_band"):
+        calibrator.predict_interval(p)
+    low, high = calibrator.predict_band(p).T
+    assert ((low < calibrator.predict(p)) & (calibrator.predict(p) < high)).all()
+    curves = soc.calibration_curves(calibrator.fit_, p[:3])[["mean"]]
+    banded = soc.bands(curves)["mean"].sel(bound=["lower", "upper"])
+    np.testing.assert_allclose(calibrator.predict_band(p)[:3].T, banded, atol=2e-3)
     words = np.where(y, "bought", "left")
     with pytest.raises(soc.ItemsError, match="pos_label="):
         calibrator.fit(p, words)

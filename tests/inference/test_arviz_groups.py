@@ -241,3 +241,24 @@ def test_replicates_have_effects_of_bins(example):
     )
     away = (seen - replicated.mean(OVER)) / replicated.std(OVER)
     assert 0.5 < float(away.std()) < 1.5
+
+
+@pytest.mark.parametrize("silent", [(0,), (3, 7)])
+def test_arviz_takes_bins_without_exposure(silent, tmp_path):
+    """They are left out of the groups that leave-one-out reads, and saved fits have them all."""
+    rng = np.random.default_rng(len(silent))
+    frame = pd.DataFrame({"score": rng.lognormal(-1.0, 0.6, 500)})
+    edges = np.quantile(frame["score"], np.arange(1, 10) / 10)
+    place = np.searchsorted(edges, frame["score"], side="right")
+    frame["exposure"] = np.where(np.isin(place, silent), 0.0, rng.lognormal(2.0, 1.0, 500))
+    rate = frame["score"] * rng.gamma(2.0, 0.5, 500)
+    frame["count"] = rng.poisson(rate * frame["exposure"])
+    items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    soc.fit(soc.summarize(items, edges=edges, **QUIET), **QUIET).save(tmp_path / "fit")
+    fit = soc.load_fit(tmp_path / "fit")
+    assert az.loo(fit.data, pointwise=True).elpd_i.sizes["bin"] == 10 - len(silent)
+    az.plot_loo_pit(fit.data)
+    az.plot_loo_pit(fit.data, method="prit_c")
+    assert fit.curves.bins["n_items"].sizes["bin"] == 10
+    assert fit.curves.bins["count"].sum() == frame["count"].sum()
+    assert len(soc.check(fit, items, subset=20, **QUIET).table)

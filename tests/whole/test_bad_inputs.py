@@ -12,6 +12,7 @@ import types
 import warnings
 from functools import partial
 
+import ibis
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -389,3 +390,51 @@ def test_byte_order_marks_are_read(tmp_path):
     (tmp_path / "marked.csv").write_bytes(b"\xef\xbb\xbf" + CSV.encode())
     stats = soc.summarize(soc.PoissonItems(tmp_path / "marked.csv", **ROLES), **EDGES, **QUIET)
     assert (stats.n_items, int(stats.data["sum_y"].sum())) == (3, 3)
+
+
+SOURCES = {"pandas": lambda frame: frame, "duckdb": ibis.memtable}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_values_of_infinite_noise_say_nothing(source):
+    """They get theta given the score, and the others what they get without these."""
+    rng = np.random.default_rng(31)
+    frame = pd.DataFrame({"t": rng.uniform(-1.0, 1.0, 400)})
+    frame["y"] = frame["t"] + rng.normal(0.0, 0.6, 400)
+    frame["s"] = rng.uniform(0.3, 0.6, 400)
+    frame.loc[::20, "s"] = np.inf
+    roles = {"score": "t", "value": "y", "noise_sd": "s"}
+    items = soc.NormalItems(SOURCES[source](frame), **roles)
+    fit = soc.fit(soc.summarize(items, **QUIET), **QUIET)
+    scored = soc.item_posteriors(fit, items, **QUIET)
+    scored = scored if isinstance(scored, pd.DataFrame) else scored.to_pandas()
+    silent = np.isinf(frame["s"])
+    before = soc.item_posteriors(fit, soc.NormalItems(frame[silent], score="t"), **QUIET)
+    np.testing.assert_allclose(
+        scored.loc[silent.to_numpy(), "theta_mean"], before["theta_mean"], atol=2e-3
+    )
+    told = soc.NormalItems(frame[~silent], **roles)
+    other = soc.item_posteriors(soc.fit(soc.summarize(told, **QUIET), **QUIET), told, **QUIET)
+    gap = scored.loc[~silent.to_numpy(), "theta_mean"].to_numpy() - other["theta_mean"].to_numpy()
+    assert np.abs(gap).max() < 0.1 * other["theta_sd"].min()
+
+
+@pytest.mark.parametrize(
+    ("items", "words"),
+    [
+        (lambda f: soc.NormalItems(f, score="t", value="share", noise_sd="se"), "BinomialItems"),
+        (lambda f: soc.PoissonItems(f, score="t", count="part", exposure="n"), "shared out"),
+        (
+            lambda f: soc.BinomialItems(f, score="t", successes="part", trials="n"),
+            "successes shared out",
+        ),
+    ],
+)
+def test_refusals_name_the_right_class(items, words):
+    rng = np.random.default_rng(32)
+    n = rng.integers(2, 9, 60)
+    share = rng.binomial(n, 0.3) / n
+    frame = pd.DataFrame({"t": 0.1 + 0.5 * share, "n": n, "share": share, "part": n / 3.3})
+    frame["se"] = np.sqrt(share * (1.0 - share) / n)
+    with pytest.raises(soc.ItemsError, match=words):
+        soc.summarize(items(frame), **QUIET)

@@ -199,3 +199,47 @@ def test_scores_next_to_the_smallest_number():
     scored = soc.item_posteriors(fit, items, **QUIET).iloc[2:]
     covered = (scored["theta_q05"] <= theta[2:]) & (theta[2:] <= scored["theta_q95"])
     assert abs(covered.mean() - 0.9) < 0.02  # 3 standard errors
+
+
+@pytest.mark.parametrize("scale", ["logit", "linear"])
+def test_scores_of_0_and_1_are_atoms_only_where_they_have_no_place(scale):
+    """On a linear axis they are scores like others, whose bands were 15 to 20% wider as atoms."""
+    rng = np.random.default_rng(21)
+    t = np.repeat(np.arange(9) / 8, 6)
+    n = rng.integers(20, 80, len(t))
+    items = trials(t, n, rng.binomial(n, 0.2 + 0.4 * t))
+    with pytest.warns(soc.ItemsWarning, match="6 of 54 items have 0, 6 of 54 items have 1"):
+        stats = soc.summarize(items, **QUIET)
+    assert stats.atoms == {}
+    spline = soc.Spline(scale=scale)
+    fit = soc.fit(stats, soc.Beta(mean=spline, variance=spline), **QUIET)
+    assert fit.atoms == ((0.0, 1.0) if scale == "logit" else ())
+    mean = soc.calibration_curves(fit, [0.0, 0.5, 1.0])["mean"]
+    assert np.abs(mean.mean(("chain", "draw")) - [0.2, 0.4, 0.6]).max() < 0.08
+    if scale == "linear":  # half the width of the band of 6 items alone
+        assert mean.std(("chain", "draw")).max() < 0.04
+
+
+@pytest.mark.parametrize("column", ["person_years", "years", "N"])
+def test_whole_years_are_no_trials(column, recwarn):
+    """Names of amounts say so; otherwise the warning is conditional, as nothing can tell."""
+    rng = np.random.default_rng(4)
+    frame = pd.DataFrame({"t": rng.lognormal(-1.6, 0.3, 400)})
+    frame[column] = rng.integers(15, 40, 400)
+    frame["y"] = np.minimum(rng.poisson(frame["t"] * frame[column]), frame[column])
+    items = soc.PoissonItems(frame, score="t", count="y", exposure=column)
+    fit = soc.fit(soc.summarize(items, progress=False), progress=False)
+    told = any("if these are successes in trials" in str(x.message) for x in recwarn)
+    assert told == (column == "N")
+    found = set(soc.check(fit, items, subset=50, progress=False).table["what"])
+    assert ("noise" in found) == (column == "N")
+
+
+def test_scores_above_1_are_no_success_rates(recwarn):
+    """A fifth of numbers of tests exceed 1, and success rates are a tenth of them."""
+    rng = np.random.default_rng(8)
+    t = 0.2 + 0.6 * rng.gamma(2.0, 0.6, 500)
+    n = rng.integers(5, 60, 500)
+    soc.summarize(trials(t, n, rng.binomial(n, np.minimum(0.05 * t, 1.0))), **QUIET)
+    assert (t > 1).mean() < 0.5
+    assert not [x for x in recwarn if "times the scores" in str(x.message)]
