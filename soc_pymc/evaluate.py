@@ -255,7 +255,9 @@ def held_out(
         prefix = f"{name}: " * several
         estimates |= {prefix + title: mean for title, mean in means.items()}
         findings += pit_findings(pits[name], "PIT" + f" of {name}" * several)
-    gains = _gains(estimates, test.assign(bin=equal_parts(score, bins)), outcome)
+    gains = _gains_of_estimates(
+        estimates, test.assign(bin=equal_parts(score, bins)), outcome
+    )
     rows = gains.isel(estimator=slice(1, None)).to_dataframe().reset_index()
     overall = rows["bin"] < 0
     error = SIDES * rows["gain_percent_se"]
@@ -304,7 +306,7 @@ def _judged(
     return means, with_p_values(slice_pits(intervals, n, masks, _stream(seed, "PIT")))
 
 
-def _gains(
+def _gains_of_estimates(
     estimates: Mapping[str, Floats], test: pd.DataFrame, outcome: Outcome
 ) -> xr.Dataset:
     """Return gains over the first estimate, (estimator, bin); bin -1 is all items."""

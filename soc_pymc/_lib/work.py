@@ -201,17 +201,24 @@ def progress(show: bool | None = None) -> None:
     _setting[0] = OrNone(switch)(show, "show")
 
 
+@contextmanager
+def showing(show: Any) -> Iterator[None]:
+    """Show or hide the progress of a block's work; None: as around it."""
+    show = OrNone(switch)(show, "progress")
+    token = _asked.set(_asked.get() if show is None else show)
+    try:
+        yield
+    finally:
+        _asked.reset(token)
+
+
 def with_progress[**P, R](function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a function whose ``progress=`` holds for all that it calls."""
 
     @wraps(function)
     def call(*args: P.args, **options: P.kwargs) -> R:
-        show = OrNone(switch)(options.get("progress"), "progress")
-        token = _asked.set(_asked.get() if show is None else show)
-        try:
+        with showing(options.get("progress")):
             return function(*args, **options)
-        finally:
-            _asked.reset(token)
 
     return call
 

@@ -13,7 +13,7 @@ from numpy.random import Generator
 from xarray.core import indexing
 
 from .._lib.arguments import SEED, Whole, names_of
-from .._lib.arrays import Columns, Floats, Ints
+from .._lib.arrays import Columns, Floats, Ints, Pair
 from .._lib.errors import FitError, ItemsError
 from .._lib.laws import exceedance
 from .._lib.reprs import made_above
@@ -414,9 +414,7 @@ class Checks:
             Finding(name, ALL, value=value, p=chance) for name, value, chance in rows
         ]
 
-    def _replicated(
-        self, columns: Columns, draws: Ints, rng: Generator
-    ) -> tuple[Floats, Floats]:
+    def _replicated(self, columns: Columns, draws: Ints, rng: Generator) -> Pair:
         """Summaries of the observed outcomes, (m,), and of a replicate of each draw, (m, draws)."""
         posterior = self.posterior
         outcome = posterior.outcome

@@ -206,7 +206,7 @@ def cdf_ends(posterior: Posterior, columns: Columns) -> Floats:
     return in_chunks(ends, _ITEMS_AT_ONCE, columns, "predictive distribution")
 
 
-def _members(masks: Masks) -> sparse.csr_array:
+def _indicators(masks: Masks) -> sparse.csr_array:
     """Return indicators (slices, rows)."""
     rows = [np.flatnonzero(mask) for mask in masks.values()]
     ends = np.cumsum([0, *map(len, rows)])
@@ -220,7 +220,7 @@ def slice_pits(ends: Floats, n: Ints, masks: Masks, rng: Generator) -> xr.Datase
 
     ECDFs are minus the uniform cdf.
     """
-    members = _members(masks)
+    members = _indicators(masks)
     counts = np.zeros((len(masks), _GRID_STEPS))
     sums = np.zeros((len(masks), len(GRID)))
     for start in range(0, len(n), _ITEMS_AT_ONCE):
@@ -299,7 +299,7 @@ def pit_tests(
 ) -> tuple[xr.Dataset, list[Finding]]:
     """Test the PIT by slice; return it with p-values and quantities, and findings."""
     shifts = curve_shifts(posterior, items, [*masks.values()], rng)
-    members = _members(masks)
+    members = _indicators(masks)
     shared = ((members * items.n) @ members.T).toarray()
     replicated = replicated_distances(shifts, shared, rng)
     distances = zip(

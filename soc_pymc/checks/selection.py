@@ -278,7 +278,7 @@ def _groups(best: Best, stats: Statistics) -> Iterator[Step]:
     yield Step(prior, nats - _CHANCE)
 
 
-def _shape(best: Best, stats: Statistics) -> Iterator[Step]:
+def _other_shape(best: Best, stats: Statistics) -> Iterator[Step]:
     """A mixture; if it is not kept, one without the share of zeros or the term in exposure."""
     if best.prior.mixture:
         return
@@ -307,7 +307,7 @@ def _constants(best: Best, stats: Statistics) -> Iterator[Step]:
 _KINDS: tuple[tuple[_Kind, ...], ...] = (
     (_exposure, _zeros),
     (_groups,),
-    (_shape,),
+    (_other_shape,),
     (_constants,),
 )
 

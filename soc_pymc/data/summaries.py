@@ -50,6 +50,9 @@ _LEAKAGE = -6.0  # honest scores stay above this z
 # events that determine a rate; factor between rates and scores
 _TOLD = 20
 _APART = 10.0
+# fifths that tell, and the factor within which ratios are alike and beyond which they are not
+_FEWEST_TOLD = 3
+_LEVEL = 1.6
 # largest relative rounding error of the variation about a bin's mean
 _DIGITS = 1e-4
 
@@ -199,7 +202,7 @@ def totals_of(items: Items, options: Options) -> Statistics:
     read = replace(items, id=None, fold=None) if unused else items
     reader_type = Grouped if is_remote(items.source) else Local
     reader = reader_type(read, rule)
-    limit = _size_limit(reader)
+    limit = _informative_limit(reader)
     cuts = options.edges
     if cuts is None:
         cuts = _edges_of_bins(reader, options, limit)
@@ -258,7 +261,7 @@ def _fold_rule(items: Items, folds: int | None) -> Folds:
     return Folds("id", folds or _FOLDS)
 
 
-def _size_limit(reader: Grouped | Local) -> float | None:
+def _informative_limit(reader: Grouped | Local) -> float | None:
     """Limit of the sizes that carry information; None if all do, or without a score."""
     items = reader.items
     if items.score is None or not items.outcome.size_margin:
@@ -443,7 +446,7 @@ def _warn_of_atoms(stats: Statistics, items: Items) -> None:
 
 
 def _warn_of_scale(stats: Statistics, items: Items) -> None:
-    """Warn of rates that are far from scores throughout, as where the exposure was forgotten."""
+    """Warn of rates far from scores throughout, as of a wrong exposure, and of counts as scores."""
     outcome = items.outcome
     bins = stats.cells("part")
     ranges = bins["score_min"], bins["score_max"], bins["n"]
@@ -451,16 +454,31 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
         outcome.sizes_add and not outcome.truncated and not words_of_absent_zeros(stats)
     )
     low, high, _ = ranges
-    rates = rates and low.min() > 0 and high.max() <= outcome.theta.high
-    if items.score is None or not rates or outcome.are_foreign(*ranges):
+    if items.score is None or not rates or low.min() <= 0:
         return
     fifth = (5 * middle_shares(bins["n"])).astype(int)
     sums = (SCORE_WEIGHT, "sum_t", "sum_N", "sum_y")
     n, t, size, events = (np.bincount(fifth, bins[name]) for name in sums)
     told = events >= _TOLD
     ratio = (events * n)[told] / (size * t)[told]
+    of_counts = events[told] / t[told]
+    words = outcome.words
+    if told.sum() >= _FEWEST_TOLD and (
+        _LEVEL * _factor(of_counts) < _factor(ratio) and _factor(of_counts) < _LEVEL
+    ):
+        column = items.roles[outcome.size]
+        warn_user(
+            f"column {items.score!r}: {words.outcomes} are {of_counts.min():.3g} to "
+            f"{of_counts.max():.3g} times the scores throughout, and {words.theta}s "
+            f"{ratio.min():.3g} to {ratio.max():.3g} times. If scores are expected "
+            f"{words.outcomes}, divide them by column {column!r}: scores are {words.theta}s per "
+            f"unit of {words.size}",
+            ItemsWarning,
+        )
+        return
+    if high.max() > outcome.theta.high or outcome.are_foreign(*ranges):
+        return
     if told.any() and (ratio.min() >= _APART or ratio.max() <= 1 / _APART):
-        words = outcome.words
         warn_user(
             f"column {items.score!r}: {words.theta}s are {ratio.min():.3g} to {ratio.max():.3g} "
             f"times the scores throughout. If scores are {words.theta}s per unit of {words.size}, "
@@ -468,6 +486,10 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
             "forgotten exposure counts as 1): name the right column",
             ItemsWarning,
         )
+
+
+def _factor(ratio: Floats) -> float:
+    return float(ratio.max() / ratio.min())
 
 
 def _check_digits(stats: Statistics, items: Items) -> None:

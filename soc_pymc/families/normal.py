@@ -420,7 +420,7 @@ class StudentRows(_ValueRows):
     ) -> Tensor:
         """Log marginal of rows without spread: Normals, averaged over the true noise."""
         _, _, value, n, moderated, *line, place, centre, _ = cells
-        ratio, log_weight = _nodes(line, place, xp)
+        ratio, log_weight = _true_noise(line, place, xp)
         total = xp.exp(dispersion)[..., None, None] + moderated[:, :, None] * ratio
         gap = (value - (location - centre)[..., None])[..., None]
         log = log_weight - 0.5 * (gap * gap / total + xp.log(total))
@@ -487,7 +487,7 @@ def _alike(table: Columns) -> Columns:
     return {name: added[name].to_numpy() for name in ("row", *sums)}
 
 
-def _nodes(line: Sequence[Tensor], place: Tensor, xp: ModuleType) -> Pair:
+def _true_noise(line: Sequence[Tensor], place: Tensor, xp: ModuleType) -> Pair:
     """Ratios and log weights of the true noise of cells (k, cells) at places (k, nodes)."""
     columns = (column[:, :, None] for column in line)
     return NodeLine(*columns).nodes(place[:, None], xp)

@@ -633,7 +633,7 @@ def with_recipes(tree: xr.DataTree) -> xr.DataTree:
     for group in (group for group in _SOURCES if group in tree.children):
         data = tree[group].to_dataset()
         for name, variable in data.variables.items():
-            values = _whole(variable, group)
+            values = _deferred_values(variable, group)
             if (
                 values is None
                 or group in contents
@@ -686,7 +686,7 @@ def without_recipes(tree: xr.DataTree, prior: Prior) -> xr.DataTree:
     return tree.drop_nodes(_STORE)
 
 
-def _whole(variable: xr.Variable, group: str) -> _Deferred | None:
+def _deferred_values(variable: xr.Variable, group: str) -> _Deferred | None:
     """The deferred values of a group's variable; None for others, and for parts of them."""
     lazy = variable._data
     values = getattr(lazy, "array", None)

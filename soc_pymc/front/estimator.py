@@ -15,6 +15,7 @@ from .._fit import fit
 from .._lib.arguments import PROBABILITY, per_item, shown
 from .._lib.arrays import Columns, Floats, Pair
 from .._lib.errors import FitError, ItemsError, ItemsWarning, warn_user
+from .._lib.work import showing
 from ..data.engines import scan
 from ..data.items import ITEMS, Items, Roles
 from ..data.statistics import Statistics
@@ -445,7 +446,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             As in `predict`; or if weights are not finite numbers >= 0.
         """
         columns, groups = self._columns(X, y, (exposure, noise_sd, trials), group)
-        scan(_as_items(self._outcome, columns, groups))
+        with showing(self.progress):
+            scan(_as_items(self._outcome, columns, groups))
         columns |= self._group_labels(groups)
         posterior = posterior_of(self.fit_)
 

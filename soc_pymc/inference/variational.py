@@ -254,17 +254,17 @@ def _run_variational(built: Problem, method: VI) -> tuple[Groups, Status]:
             )
     with phase("fit: variational inference", unit="evaluations") as shown:
         if densities.fresh:
-            fresh = replace(densities, fresh=_counted(densities.fresh, shown))
+            fresh = replace(densities, fresh=_reported(densities.fresh, shown))
             suffices = partial(_suffices, densities.weights, rng)
             densities, gaussian = approximated(fresh, start, suffices, rng)
             problem = ""
         else:
-            counted = _counted(evaluate, shown)
+            counted = _reported(evaluate, shown)
             gaussian, problem = _gaussian(counted, start, method.max_iterations, rng)
     with phase("fit: draws and Pareto k", unit="evaluations") as shown:
-        bound = _counted(densities.bound, shown)
+        bound = _reported(densities.bound, shown)
         densities = replace(
-            densities, bound=bound, weights=_counted(densities.weights, shown)
+            densities, bound=bound, weights=_reported(densities.weights, shown)
         )
         weighed = _weighed_draws(densities, gaussian, method.draws, rng)
         draws, words = _repaired(
@@ -313,7 +313,7 @@ def _densities(built: Problem, rng: np.random.Generator, draws: int) -> Densitie
     return LevelDensity(built, rng).densities()
 
 
-def _counted[Result](
+def _reported[Result](
     evaluate: Callable[[Floats], Result], shown: Phase
 ) -> Callable[[Floats], Result]:
     """A density that reports its evaluations as progress."""

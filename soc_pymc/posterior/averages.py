@@ -82,7 +82,7 @@ def _by_draws(
 def _by_table(posterior: Posterior, probs: Sequence[float], columns: Columns) -> Floats:
     """Rows by the table, and of flagged items over all draws; many alike share a mesh."""
     curves = posterior.curves
-    nodes = _nodes(posterior, columns)
+    nodes = _table_nodes(posterior, columns)
     number = len(columns["score"])
     rows, flagged = prior_table.summaries_of(table_of(curves), nodes, number, probs)
     by_draws = np.flatnonzero(flagged)
@@ -233,7 +233,7 @@ def further_cdf_interval(
 
 def further_quantiles(
     posterior: Posterior, columns: Columns, size: Floats, probs: Sequence[float]
-) -> tuple[Floats, Floats]:
+) -> Pair:
     """Quantiles (probabilities, n) of such outcomes, and P(within the outermost), (n,).
 
     Of whole numbers a quantile is the least one whose P(Y <= y) reaches the probability.
@@ -338,7 +338,7 @@ def _thetas(
     columns = {name: values for name, values in columns.items() if name != "spread"}
     flagged = np.full(len(columns["score"]), closely or not has_table)
     if has_table:
-        for part, theta in _nodes(posterior, columns):
+        for part, theta in _table_nodes(posterior, columns):
             flagged[part] = theta.flagged & closely
             yield part, ThetaMixture(theta.a, theta.b, _node_weights(theta))
     for chunk in _chunks(posterior, np.flatnonzero(flagged)):
@@ -346,7 +346,7 @@ def _thetas(
         yield chunk, mixture.listed(posterior.family)
 
 
-def _nodes(
+def _table_nodes(
     posterior: Posterior, columns: Columns
 ) -> Iterator[tuple[Ints, prior_table.Mixture]]:
     """Nodes of the table given the outcomes, if any, part by part."""

@@ -265,10 +265,10 @@ def test_a_mixture_by_group_and_size_is_not_fitted_but_named():
         prior=soc.Gamma(exposure=soc.Spline()), gains=SimpleNamespace(mixture=lambda: 5.0)
     )
     stats = SimpleNamespace(groups=("a", "b"))
-    [step] = selection._shape(best, stats)
+    [step] = selection._other_shape(best, stats)
     assert step.doubt == "it may gain 5.0 nats, but takes minutes by group and size"
     stats = SimpleNamespace(groups=())
-    assert not any(step.doubt for step in selection._shape(best, stats))
+    assert not any(step.doubt for step in selection._other_shape(best, stats))
 
 
 def test_constant_curves_are_tried_where_items_are_few():

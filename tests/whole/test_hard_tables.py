@@ -243,3 +243,21 @@ def test_scores_above_1_are_no_success_rates(recwarn):
     soc.summarize(trials(t, n, rng.binomial(n, np.minimum(0.05 * t, 1.0))), **QUIET)
     assert (t > 1).mean() < 0.5
     assert not [x for x in recwarn if "times the scores" in str(x.message)]
+
+
+@pytest.mark.parametrize("kind", ["counts", "successes"])
+@pytest.mark.parametrize("unit", [False, True])
+def test_scores_that_are_expected_counts_are_named(kind, unit, recwarn):
+    """Not rates, also with a wrong level and slope, and not where exposures hardly differ."""
+    rng = np.random.default_rng(41 + unit)
+    exposure = np.ceil(rng.lognormal(3.5, 0.8, 1500))
+    score = rng.lognormal(-2.0, 0.5, 1500)
+    count = rng.poisson(0.8 * score**0.9 * rng.gamma(4.0, 0.25, 1500) * exposure)
+    count = np.minimum(count, exposure)
+    shown = score if unit else score * exposure
+    items = trials(shown, exposure, count)
+    if kind == "counts":
+        items = soc.PoissonItems(items.source, score="t", count="y", exposure="N")
+    soc.summarize(items, on_leakage="ignore", **QUIET)
+    told = [x for x in recwarn if "divide them by column" in str(x.message)]
+    assert len(told) == (not unit)
