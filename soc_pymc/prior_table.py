@@ -34,7 +34,7 @@ OUTER_LEVEL = 0.005
 CLOSE = 1e-3
 _ROUNDING = 1e-15  # relative size of a step that changes no digit
 # weight that does not move a quantile; log share that is 0
-_FAINT = 1e-13
+FAINT = 1e-13
 _LEAST_LOG = -300.0
 _AT_ONCE = 1 << 15  # numbers in one array of nodes x items
 # members from which quantiles are first found among a share of them
@@ -104,7 +104,8 @@ def _log_rise(x: Numbers, k: Numbers, xp: Functions) -> Numbers:
 
 def _normal_cdf(z: Numbers, xp: Functions) -> Numbers:
     """Normal distribution function to 1e-7 (Abramowitz and Stegun 1964, 26.2.17)."""
-    z = xp.keep(z)
+    # the density at 40 is 0 as a float64
+    z = xp.keep(xp.clip(z, -40.0, 40.0))
     u = xp.keep(1.0 / (1.0 + 0.2316419 * xp.high(z, -z)))
     poly = -0.356563782 + u * (1.781477937 + u * (-1.821255978 + u * 1.330274429))
     tail = xp.exp(-0.5 * z * z) * u * (0.31938153 + u * poly) / math.sqrt(2.0 * math.pi)
@@ -692,7 +693,7 @@ def mixture_summaries(
     below = 0.0
     laws = laws or [family.law]
     # quantiles do not show the others
-    counts = (np.abs(weight) > _FAINT).any(axis=1)
+    counts = (np.abs(weight) > FAINT).any(axis=1)
     weight = weight[counts]
     a = a[counts]
     b = b[counts]
@@ -766,7 +767,7 @@ def newton(
     # where a distribution function has no digits left, no more is known than its width; nodes with
     # negative weights can take it below 0
     has_digits = (p > 1e-300) & (p < 1.0 - 1e-9)
-    spread = xp.where(has_digits, p * (1.0 - p), 1e290)
-    slope = xp.high(density / spread, 1e-3 / unit)
+    spread = xp.where(has_digits, p * (1.0 - p), 1.0)
+    slope = xp.high(xp.where(has_digits, density, 0.0) / spread, 1e-3 / unit)
     most = (3.0 + xp.high(gap, -gap)) * unit
     return gap, xp.clip(gap / slope, -most, most)

@@ -18,6 +18,7 @@ __all__ = ["Absent", "copied", "server"]
 TYPES = {
     pa.int32(): "integer", pa.int64(): "bigint", pa.float32(): "real", pa.string(): "text",
     pa.float64(): "double precision", pa.bool_(): "boolean", pa.date32(): "date",
+    pa.large_string(): "text",
 }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ Forward selection by the log density of items left out. A step is tried only if 
 its gain is worth a nat, and kept if it gains one; the estimates come from the best prior so far.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,6 +29,7 @@ from .comparison import LeftOut, elpd_table, left_out, warn_of_clusters
 from .observations import observe
 
 # nats of all items: a step is tried if it may gain these, and kept if it does
+_log = logging.getLogger(__name__)
 _WORTH = 1.0
 # nats that the best sds of a group's effects gain by chance: 1.2 on average, 2.8 at most of twelve
 # tables whose levels were alike
@@ -130,8 +132,11 @@ class Selection:
         for kinds in _KINDS:
             while steps := self._steps(kinds):
                 step = max(steps, key=lambda step: step.nats)
-                self._note(code_of(step.prior))
+                code = code_of(step.prior)
+                self._note(code)
+                _log.info("trying %s, which may gain %.1f nats", code, step.nats)
                 self._judge(self._fit_prior(step.prior))
+                _log.info("the best so far is %s", self._chosen)
 
     def _steps(self, kinds: Sequence[_Kind]) -> list[Step]:
         """Return the steps that are worth trying; note what speaks against the others."""

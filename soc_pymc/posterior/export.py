@@ -48,11 +48,15 @@ _MOST_ITEMS = 0.99  # share of them whose errors must be smaller
 _TIMES = (0.25, 1.0, 4.0, 16.0)
 # a LIMIT without which Postgres computes a column again at every use
 _ALL = 2**62
+# engines on which joins are faster than windows, or for which Ibis compiles no windows
+_JOINING = ("duckdb", "polars")
+# PostgreSQL expects one row from a join on several keys, and then compares all with all
+_NUMBERING = ("postgres",)
 # Newton steps for quantiles on the nodes
 _STEPS = 3
 _MIXTURE_STEPS = 4
 # PostgreSQL fails where an exponential underflows
-_LEAST_EXPONENT = -700.0
+_LEAST_EXPONENT = -690.0
 # dialects by their names in Ibis and SQLGlot: Ibis compiles Spark's only for a session
 _DIALECTS = {"pyspark": ("databricks", "spark"), "spark": ("databricks", "spark")}
 _MOST_TEXT = 1_000_000  # characters of a SELECT
@@ -383,11 +387,14 @@ class _Sheet:
     Columns are deferred: each is read from the rows as they are when it is used.
     """
 
-    def __init__(self, rows: Any, keys: Sequence[str], engine: str) -> None:
+    def __init__(
+        self, rows: Any, keys: Sequence[str], engine: str, carried: Sequence[str] = ()
+    ) -> None:
         import ibis
 
         self.rows = rows
         self.keys = list(keys)
+        self.carried = list(carried)  # further columns that items have
         self.engine = engine
         self.low = ibis.least
         self.high = ibis.greatest
@@ -410,17 +417,29 @@ class _Sheet:
 
     def on(self, rows: Any) -> "_Sheet":
         """Other rows of these items."""
-        return _Sheet(rows, self.keys, self.engine)
+        return _Sheet(rows, self.keys, self.engine, self.carried)
+
+    def numbered(self) -> "_Sheet":
+        """Number distinct items for engines that plan badly for several keys."""
+        import ibis
+
+        if self.engine in _NUMBERING:
+            self.add(item=ibis.row_number())
+            self.carried = self.keys
+            self.keys = ["soc_item"]
+        return self
 
     def grouped(self, *names: str, **aggregates: Any) -> Any:
         """Aggregates of the rows of each item, and of equal values of columns."""
         by = [*self.keys, *(f"soc_{name}" for name in names)]
         columns = {f"soc_{name}": value for name, value in aggregates.items()}
+        columns |= {name: self._columns[name].max() for name in self.carried}
         return self.rows.group_by(by).aggregate(**columns)
 
     def only(self, *names: str) -> Any:
         """The rows with the keys and these columns alone."""
-        return self.rows.select(*self.keys, *(f"soc_{name}" for name in names))
+        columns = [f"soc_{name}" for name in names]
+        return self.rows.select(*self.keys, *self.carried, *columns)
 
     def _named(self, value: Any) -> str:
         self.add(**{(name := next(self._names)): value})
@@ -450,15 +469,22 @@ class _Sheet:
         return height + (value - start) * slope
 
     def total(self, *values: Any) -> list[Any]:
-        return self._joined([value.sum() for value in values])
+        return self._shared([value.sum() for value in values])
 
     def most(self, value: Any) -> Any:
-        return self._joined([value.max()])[0]
+        return self._shared([value.max()])[0]
 
-    def _joined(self, aggregates: Sequence[Any]) -> list[Any]:
-        """Aggregates of the rows of each item, as columns of these rows."""
+    def _shared(self, aggregates: Sequence[Any]) -> list[Any]:
+        """Aggregates of the rows of each item, as columns of these rows.
+
+        A window reads the rows once, where engines compute them twice for a join.
+        """
         named = {next(self._names): value for value in aggregates}
-        self.rows = self.rows.inner_join(self.grouped(**named), self.keys)
+        if self.engine in _JOINING:
+            self.rows = self.rows.inner_join(self.grouped(**named), self.keys)
+        else:
+            keys = [self._columns[key] for key in self.keys]
+            self.add(**{k: value.over(group_by=keys) for k, value in named.items()})
         return [self[name] for name in named]
 
     def bin(self, cuts: NDArray[Any], value: Any) -> Any:
@@ -497,7 +523,7 @@ def _expression(
     table = sheet.rows
     keys = sheet.keys
     rows = _with_keys(sheet, curves, roles)
-    items = sheet.on(rows.select(keys).distinct())
+    items = sheet.on(rows.select(keys).distinct()).numbered()
     nodes = _with_averages(items, curves, nodes)
     if len(levels):
         _add_quantiles(items, nodes, curves, levels)
@@ -577,7 +603,10 @@ def _with_averages(xp: _Sheet, curves: Curves, nodes: Any) -> Any:
     place = prior_table.Place(*(xp[name] for name in ("x", "w", "y", "n")))
     theta = prior_table.nodes_given(meta, node, place, xp)
     mean, within, between = theta.averages
-    xp.add(weight=theta.weight, a=theta.a, b=theta.b)
+    # PostgreSQL fails where a product underflows
+    size = xp.high(theta.weight, -theta.weight)
+    weight = xp.where(size < prior_table.FAINT, 0.0, theta.weight)
+    xp.add(weight=weight, a=theta.a, b=theta.b)
     items = {
         "mean": mean,
         "variance": within + between,
@@ -607,21 +636,26 @@ def _add_quantiles(
         _small_table(soc_number=numbers, soc_level=np.array(levels))
     )
     shares = xp["level"], xp["p_zero"], xp["below"]
-    start = prior_table.start(family, xp["mean"], xp["variance"], shares, xp)
-    xp.add(**dict(zip(("goal", "q", "unit", "at_zero"), start, strict=True)))
+    goal, q, unit, at_zero = prior_table.start(
+        family, xp["mean"], xp["variance"], shares, xp
+    )
+    xp.add(goal=goal, q=q, unit=unit, at_zero=at_zero.ifelse(1.0, 0.0))
     averages = ["mean", "variance", "p_zero"]
-    state = [*averages, "flagged", "number", "at_zero", "goal", "unit", "q"]
+    state = [*averages, "flagged", "at_zero", "goal", "unit", "q"]
     for _ in range(_MIXTURE_STEPS if meta["mixture"] else _STEPS):
-        pairs = xp.on(nodes.inner_join(xp.only(*state), xp.keys))
+        of_items = xp.only(*state, "number").drop(xp.carried)
+        pairs = xp.on(nodes.inner_join(of_items, xp.keys))
         law = family.law(pairs["a"], pairs["b"], pairs["q"], pairs)
         p, density = ((pairs["weight"] * values).sum() for values in law)
-        xp.rows = pairs.grouped(*state, p=p, density=density)
+        same = {name: pairs[name].max() for name in state}
+        xp.rows = pairs.grouped("number", p=p, density=density, **same)
         goal, p, density, unit = (xp[name] for name in ("goal", "p", "density", "unit"))
         gap, step = prior_table.newton(goal, p, density, unit, xp)
         xp.add(gap=gap, q=xp.clip(xp["q"] + step, -family.end, family.end))
-    close = xp["at_zero"] | (xp.high(xp["gap"], -xp["gap"]) < prior_table.CLOSE)
+    is_zero = xp["at_zero"] > 0
+    close = is_zero | (xp.high(xp["gap"], -xp["gap"]) < prior_table.CLOSE)
     theta = xp.where(close, family.theta(xp["q"], xp), ibis.null("float64"))
-    theta = xp.where(xp["at_zero"], 0.0, theta)
+    theta = xp.where(is_zero, 0.0, theta)
     flagged = xp.where(close, xp["flagged"], 1.0)
     xp.add(theta=theta, flagged=flagged)
     columns = {name: xp[name].max() for name in (*averages, "flagged")}
@@ -646,37 +680,72 @@ def _check_names(tables: Mapping[str, Any]) -> None:
 
 def _text_of(scored: Any, tables: Mapping[str, str], dialect: str) -> str:
     """An expression over soc_table and soc_prior as a SELECT over `tables` of other names."""
-    import ibis
     import sqlglot
+    from ibis.backends.sql import compilers
+    from ibis.common.exceptions import IbisError
     from ibis.expr.operations import InMemoryTable
+    from sqlglot.errors import SqlglotError
 
     compiled, written = _DIALECTS.get(dialect, (dialect, dialect))
-    # two classes of SQLGlot's errors
-    errors = (ValueError, sqlglot.errors.SqlglotError)
-    try:
-        text = str(ibis.to_sql(scored, dialect=compiled))
-        tree: Any = sqlglot.parse_one(text, read=compiled)
-        sources = {f"soc_{argument}": _named(name) for argument, name in tables.items()}
-    except errors as error:
-        text = f"table {tables['table']!r} in dialect {dialect!r}: {error}"
-        raise ItemsError(text) from error
+    if not (compiler := getattr(getattr(compilers, compiled, None), "compiler", None)):
+        raise ItemsError(
+            f"dialect={shown(dialect)} is not one of those that Ibis writes"
+        )
+    sources = {f"soc_{argument}": _named(name) for argument, name in tables.items()}
     small = {f"soc_table_{k}": v for k, v in enumerate(scored.op().find(InMemoryTable))}
     sources |= {table.name: _named(name) for name, table in small.items()}
-    for node in list(tree.find_all(sqlglot.exp.Table)):
-        if node.name in sources:
-            source = sources[node.name].copy()
-            source.set("alias", node.args.get("alias"))
-            node.replace(source)
-    definitions = tree.find(sqlglot.exp.With)
     values = [_values(name, v.data.to_pyarrow(v.schema)) for name, v in small.items()]
-    definitions.set("expressions", [*values, *definitions.expressions])
-    text = str(tree.sql(dialect=written, copy=False))
+    try:
+        tree: Any = compiler.to_sqlglot(scored)
+        _flatten(tree, values)
+        for node in list(tree.find_all(sqlglot.exp.Table)):
+            if node.name in sources:
+                source = sources[node.name].copy()
+                source.set("alias", node.args.get("alias"))
+                node.replace(source)
+        options = {"unsupported_level": sqlglot.ErrorLevel.RAISE, "copy": False}
+        text = str(tree.sql(dialect=written, **options))
+    except (IbisError, SqlglotError) as error:
+        reason = str(error).split("\n", 1)[0]
+        raise ItemsError(
+            f"posteriors cannot be written in dialect {dialect!r}: {reason}"
+        ) from error
     if len(text) > _MOST_TEXT:
         remedy = 'load soc.export_prior(fit, "prior.parquet") as a table, and name it as prior='
         raise FitError(
             f"the SELECT would have {len(text):,} characters, over a million: {remedy}"
         )
     return text
+
+
+def _flatten(tree: Any, values: Sequence[Any]) -> None:
+    """Make definitions of nested SELECTs, which are too deep for the parsers of some engines."""
+    from sqlglot import exp
+
+    clause = tree.find(exp.With)
+    queries = {definition.alias: definition.this for definition in clause.expressions}
+    # the user's table may be called t5 too
+    for table in tree.find_all(exp.Table):
+        if table.name in queries:
+            table.set("this", exp.to_identifier(f"soc_{table.name}"))
+    parts = {}
+    for name, query in (queries | {"": tree}).items():
+        for nested in reversed([*query.find_all(exp.Subquery)]):
+            parts[nested.alias] = nested.this
+            alias = exp.TableAlias(this=exp.to_identifier(nested.alias))
+            source = exp.to_identifier(f"soc_{nested.alias}")
+            nested.replace(exp.Table(this=source, alias=alias))
+        parts[name] = query
+    del parts[""]
+    definitions = (_defined(f"soc_{name}", query) for name, query in parts.items())
+    clause.set("expressions", [*values, *definitions])
+
+
+def _defined(name: str, query: Any) -> Any:
+    """A query that others read by its name."""
+    from sqlglot import exp
+
+    return exp.CTE(this=query, alias=exp.TableAlias(this=exp.to_identifier(name)))
 
 
 def _named(name: str) -> Any:
@@ -705,7 +774,4 @@ def _values(name: str, table: Any) -> Any:
         for column, values in zip(names, columns.values(), strict=True)
     ]
     rows = exp.values(list(zip(*texts, strict=True)), alias="soc_values", columns=names)
-    return exp.CTE(
-        this=exp.select(*typed).from_(rows),
-        alias=exp.TableAlias(this=exp.to_identifier(name)),
-    )
+    return _defined(name, exp.select(*typed).from_(rows))
