@@ -82,7 +82,7 @@ _CURVES |= {P_ZERO: "P(theta = 0 | score)"}
 def report(
     fit: Fit, items: Items, *, out: str | os.PathLike[str] = "report.html",
     by: str | Sequence[str] = (), title: str | None = None, threshold: float | None = None,
-    seed: int = 0, progress: bool | None = None,
+    seed: int = 0, check: CheckResult | None = None, progress: bool | None = None,
 ) -> Path:  # fmt: skip
     """Write a report on a fit and its items as one HTML page; returns its path.
 
@@ -108,6 +108,8 @@ def report(
         exposure before a choice.
     seed : int
         Seed of the sample and of the check.
+    check : CheckResult or None
+        What `soc.check` found on these items; None checks them.
     progress : bool or None
         Whether to show progress.
 
@@ -139,6 +141,7 @@ def report(
     )
     threshold = OrNone(Real())(threshold, "threshold")
     seed = SEED(seed, "seed")
+    check = OrNone(A(CheckResult, "a result of soc.check"))(check, "check")
     target = Path(out)
     if target.suffix.lower() not in (".html", ".htm"):
         raise FitError(f"out={str(target)!r} must be named *.html")
@@ -162,10 +165,12 @@ def report(
     # the overview has warned of far scores, for all items
     with extrapolation_reported():
         made_fit = not other_total_of_statistics(fit, stats)
-        choices: dict[str, Any] = {"by": tuple(by), "seed": seed}
-        # clusters of a sample may have one item each
-        choices |= {"subset": _REPLICATED, "all_items": items, "made_fit": made_fit}
-        check = Checks(fit, overview.sample.items, **choices).result()
+        if check is None:
+            choices: dict[str, Any] = {"by": tuple(by), "seed": seed}
+            # clusters of a sample may have one item each
+            choices |= {"subset": _REPLICATED, "all_items": items}
+            choices |= {"made_fit": made_fit}
+            check = Checks(fit, overview.sample.items, **choices).result()
         with phase("writing the page"):
             page = Page(
                 fit,

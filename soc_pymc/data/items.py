@@ -458,6 +458,8 @@ class NormalItems(_Roles):
             return
         if not isinstance(self.noise_df, str):
             df = POSITIVE(self.noise_df, "noise_df", ItemsError)
+            if not NOISE_DF.hold(np.array([df])):
+                raise ItemsError(f"noise_df={df:g}: {NOISE_DF.needs}")
             object.__setattr__(self, "noise_df", df)
         if self.cluster is not None:
             raise ItemsError(

@@ -228,7 +228,7 @@ def totals_of(items: Items, options: Options) -> Statistics:
         amount = outcome.is_amount(stats.roles[outcome.size])
         if doubt := "" if amount else outcome.doubt(stats.table):
             warn_user(doubt, ItemsWarning)
-    _log.info("summarized %r: %s items in %s bins", items, stats.n_items, stats.bins)
+    _log.info("summarized %s items in %s bins", f"{stats.n_items:,}", f"{stats.bins:,}")
     return stats
 
 

@@ -76,6 +76,10 @@ _TRIAL_CELLS = (
 _LOGITS = 36.0  # largest logit of a mean that float64 tells from 1
 # of the dispersion: spreads of logit theta are at most 21
 _LOG_SPREADS = (-230.0, 2.7)
+# of logit theta, where both tails of theta are at 0 and 1 and need no wide components; and of the
+# components from the location, in spreads
+_WIDEST_SPREAD = 3.0
+_FARTHEST_CENTRE = 4.0
 # Newton steps, and the largest change of a log weight in one, and in the last
 _TILTS = 20
 _MOST_TILT = 2.0
@@ -453,7 +457,10 @@ class BinomialBeta(BetaFormulas, Family):
         log_spread = np.clip(np.asarray(dispersion, dtype=float), *_LOG_SPREADS)
         a, b = self.parameters(middle, log_spread, ARRAYS)
         variance = special.polygamma(1, a) + special.polygamma(1, b)
-        return Frame(middle, special.psi(a) - special.psi(b), np.sqrt(variance))
+        spread = np.minimum(np.sqrt(variance), _WIDEST_SPREAD)
+        centre = special.psi(a) - special.psi(b)
+        reach = _FARTHEST_CENTRE * spread
+        return Frame(middle, np.clip(centre, middle - reach, middle + reach), spread)
 
     def rise(self, frame: Frame) -> Floats:
         # mu a psi'(a) + (1 - mu) b psi'(b), with mu = a / (a + b)

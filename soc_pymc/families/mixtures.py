@@ -336,14 +336,9 @@ class Components(ABC):
         nearest = np.abs(parts.mean).argmin(axis=1)[:, None]
         mean = np.take_along_axis(parts.mean, nearest, axis=1)[:, 0]
         least = np.take_along_axis(parts.variance, nearest, axis=1)[:, 0]
-        square = (_WIDEST_DISPERSION * parts.reach) ** 2
-        # no variance is above m (1 - m)
-        largest = square / (1.0 + middle * (1.0 - middle) * square)
         with np.errstate(invalid="ignore", divide="ignore"):
             low = curves_of_moments(mean, least, middle, self.has_path)[1]
-            high = curves_of_moments(mean, largest, middle, self.has_path)[1]
-        # no Beta with this mean has so large a variance: then that of one with the pilot's mean
-        high = np.where(np.isfinite(high), high, np.log(square))
+        high = 2.0 * np.log(_WIDEST_DISPERSION * parts.reach)
         farthest = _FARTHEST_LOCATION * parts.reach
         curves = location, dispersion, parts.unit, middle
         return CurveBounds(*curves, farthest, low + _ROOM, high)

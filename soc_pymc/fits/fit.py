@@ -269,11 +269,11 @@ class Fit:
         save_netcdf(tree, path, FitError)
 
     def __repr__(self) -> str:
-        return lines(f"<soc_pymc.{self._head()}>", _fit_rows(self))
+        return lines(f"<soc_pymc.{self._head()}>", fit_rows(self))
 
     def _repr_html_(self) -> str:
         good = self.status.converged
-        rows = [("inference", "ok" if good else "fail"), *_fit_rows(self)]
+        rows = [("inference", "ok" if good else "fail"), *fit_rows(self)]
         return html_table(
             self._head(), rows, note=_NEXT if good else self.status.reason
         )
@@ -284,7 +284,8 @@ class Fit:
         return f"Fit: {made}, {state}: {self.status.reason}"
 
 
-def _fit_rows(fit: Fit) -> Entries:
+def fit_rows(fit: Fit) -> Entries:
+    """Rows of a fit: prior and reason, method, draws, items."""
     chains, _ = fit.curves.shape
     in_chains = f" in {chains} chains" if chains > 1 else ""
     bins = fit.curves.bins

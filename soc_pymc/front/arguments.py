@@ -180,15 +180,17 @@ def items_of(chosen: Chosen, fitted: Fit | None = None) -> Items:
     names |= {role: getattr(chosen, role) for role in _OTHERS if getattr(chosen, role)}
     source = chosen.items[0] if len(chosen.items) == 1 else chosen.items
     noise_df = chosen.noise_df
-    if noise_df is None and fitted and kind.observed in names:
-        noise_df = fitted.curves.noise_df
+    truncated = chosen.truncated
+    if fitted and kind.observed in names:
+        noise_df = fitted.curves.noise_df if noise_df is None else noise_df
+        truncated = truncated or fitted.curves.outcome.truncated
     if noise_df is not None and kind.whole:
         raise StatisticsError(f"--noise-df is not for {kind.words.items}: leave it out")
-    if chosen.truncated and not kind.whole:
+    if truncated and not kind.whole:
         raise StatisticsError(
             f"--truncated is not for {kind.words.items}: leave it out"
         )
-    options = {"truncated": chosen.truncated} if kind.whole else {"noise_df": noise_df}
+    options = {"truncated": truncated} if kind.whole else {"noise_df": noise_df}
     return ITEMS[kind.kind](source, **names.arguments, **options)
 
 

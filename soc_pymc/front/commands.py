@@ -2,8 +2,11 @@
 
 import argparse
 import inspect
+import logging
+import sys
 from argparse import Namespace as Chosen
 from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,10 +16,14 @@ import xarray as xr
 import soc_pymc as soc
 
 from .._lib.errors import FitError, ItemsError
-from .._lib.files import replacing
+from .._lib.files import check_target, replacing
+from .._lib.reprs import lines, number, of_statistics
 from .._lib.work import with_progress
+from .._model.rows import rows_of
 from ..data.sources import column_names
 from ..families.scales import RANK, SCALES
+from ..fits.fit import fit_rows
+from ..posterior.item_columns import refuse_weighted
 from ..posterior.scoring import is_folder
 from . import arguments
 from .arguments import (
@@ -33,6 +40,8 @@ from .arguments import (
 )
 
 Run = Callable[[Chosen], None]
+
+_log = logging.getLogger(__name__)
 
 _LISTING = "{} --help lists all options"
 _ITEMS = word("items", "Parquet or CSV files, or a glob", nargs="+")
@@ -133,6 +142,33 @@ def _call(
     return function(*values, **(selected | options))
 
 
+class _Teller(logging.Handler):
+    """Prints what is logged as lines on standard error, above a bar that is there."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"soc-pymc: {record.getMessage()}", file=sys.stderr)
+
+
+def _telling(run: Run) -> Run:
+    """Decorate a command that says what it does while it works, unless it is to be quiet."""
+
+    @wraps(run)
+    def call(chosen: Chosen) -> None:
+        package = logging.getLogger(soc.__name__)
+        level = package.level
+        teller = _Teller()
+        if chosen.progress is not False:
+            package.addHandler(teller)
+            package.setLevel(logging.INFO)
+        try:
+            run(chosen)
+        finally:
+            package.removeHandler(teller)
+            package.setLevel(level)
+
+    return call
+
+
 def _write(result: soc.Statistics | soc.Fit, out: str) -> None:
     result.save(out)
     print(f"{result!r} -> {out}")
@@ -151,29 +187,83 @@ def _write_csv(table: pd.DataFrame, out: str) -> None:
         _SUMS,
         *_PRIOR,
         _SCORING,
-        word("--keep", "Folder for the statistics and the fit"),
+        word(
+            "--keep", "Folder for the statistics, the fit and a picture of its curves"
+        ),
+        word("--page", "HTML file for a report on fit, check and items"),
     ],
 )
+@_telling
 def run(chosen: Chosen) -> None:
     """Fit items, check the fit and write their posteriors in one command."""
     items = items_of(chosen)
     if not is_folder(chosen.out):
         check_out(chosen)
+    if chosen.page:
+        check_target(chosen.page)
+        refuse_weighted(items)
     prior = prior_of(chosen, items.kind, items.group is not None, default=AUTO)
     joint = chosen.joint or (prior != AUTO and prior.reads_joint) or "auto"
+    _log.info("reading %r", items)
     stats = _call(soc.summarize, chosen, items, joint=joint)
+    if not rows_of(stats, stats.family, most_bins=1)[1].informs_variance:
+        raise FitError(
+            f"every item has one trial (--trials {items.roles['trials']}): such labels show the "
+            "mean of theta at a score but not its spread, so items have no posteriors and 'run' "
+            "cannot write them; use 'soc-pymc summarize', 'fit' and 'curves' for the calibration "
+            "curve"
+        )
     fitted = _call(soc.fit, chosen, stats, prior, soc.VI(seed=chosen.seed or 0))
-    if chosen.keep:
-        folder = Path(chosen.keep)
-        folder.mkdir(parents=True, exist_ok=True)
-        stats.save(folder / "stats.nc")
-        fitted.save(folder / "fit.nc")
-    written = _call(soc.item_posteriors, chosen, fitted, items)
-    print(f"{stats!r}\n{fitted!r}\nitem posteriors -> {written}")
-    if fitted.mean_only:  # labels do not show what a check would test
-        return
+    files = [_call(soc.item_posteriors, chosen, fitted, items)]
+    _log.info("checking the fit")
     result = _call(soc.check, chosen, fitted, stats if stats.has_joint else items)
-    print("\n".join([result.title, *result.advice[:1]]))
+    if chosen.keep:
+        files += _kept(Path(chosen.keep), stats, fitted)
+    if chosen.page:
+        _log.info("writing the page")
+        files.append(
+            soc.report(
+                fitted, items, out=chosen.page, check=result, progress=chosen.progress
+            )
+        )
+    print(_summary(stats, fitted, result, files))
+
+
+def _kept(folder: Path, stats: soc.Statistics, fitted: soc.Fit) -> list[Path]:
+    """Write statistics, fit and a picture to a folder, and return the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / name for name in ("stats.nc", "fit.nc", "curves.png")]
+    stats.save(files[0])
+    fitted.save(files[1])
+    figure = soc.plots.plot_curves(fitted)[0].figure
+    with replacing(files[2]) as temporary:
+        figure.savefig(temporary, format="png", dpi=150)
+    return files
+
+
+def _summary(
+    stats: soc.Statistics, fitted: soc.Fit, result: Any, files: Sequence[Any]
+) -> str:
+    """Return what a run found, its verdict, what to do next and its files, in about ten lines."""
+    known = dict([*of_statistics(stats), *fit_rows(fitted)])
+    names = ("items", "outcomes", "scores", "groups", "weights", "prior", "chosen")
+    rows = [(name, known[name]) for name in names if name in known]
+    summary = fitted.summary()
+    for quantity in summary["quantity"].unique()[:2]:
+        at = summary[summary["quantity"] == quantity]
+        ends = at.iloc[[0, -1]] if len(at) > 1 else at
+        texts = [
+            f"{number(row.median)} ({number(row.lower)} to {number(row.upper)})"
+            + (f" at the score {number(row.score)}" if len(at) > 1 else "")
+            for row in ends.itertuples()
+        ]
+        rows.append((quantity, ", ".join(texts)))
+    state = "converged" if fitted.status.converged else "did NOT converge"
+    rows.append(("fit", f"{state}: {fitted.status.reason}"))
+    rows.append(("check", result.title.removeprefix("check: ")))
+    rows += [("next", sentence) for sentence in result.advice[:1]]
+    rows.append(("files", ", ".join(map(str, files))))
+    return lines("", rows)[1:]
 
 
 @_command(

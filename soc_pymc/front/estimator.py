@@ -54,6 +54,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     noise_sd : float or None
         A number > 0: outcomes are values, and this is their default noise sd. None: they are
         counts, unless `fit` gets noise sds or trials, or `y` are labels.
+    noise_df : float or None
+        Degrees of freedom of noise sds that are estimates, as in `NormalItems`.
     pos_label : object
         The label of a success, of the two that `y` has, such as ``"yes"``. None takes labels that
         are true or false, and 0 and 1 if scores are probabilities and no sizes are given, with a
@@ -76,6 +78,12 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
     Notes
     -----
+    Of scikit-learn's ``check_estimator``, six checks fail, for three reasons: vectors of scores are
+    taken (``check_fit1d``, ``check_fit2d_predict1d``); with one column there is none to leave out
+    (``check_n_features_in_after_fitting``); and those of ``sample_weight`` that fit data of several
+    columns, whatever the tags say (``..._equivalence_on_dense_data``, ``..._not_overwritten``,
+    ``..._shape``).
+
     Pass counts with ``exposure=N``, not rates with ``sample_weight=N``. Pipelines and searches pass
     sizes and groups on after ``sklearn.set_config(enable_metadata_routing=True)``.
 
@@ -101,13 +109,15 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
     def __init__(
         self, prior: Prior | Literal["auto"] | None = None, method: Method | None = None, *,
-        noise_sd: float | None = None, pos_label: object = None, bins: int | None = None,
+        noise_sd: float | None = None, noise_df: float | None = None, pos_label: object = None,
+        bins: int | None = None,
         on_leakage: Literal["raise", "warn", "ignore"] = "raise",
         draws: Literal["auto", "all"] = "auto", progress: bool = False,
     ) -> None:  # fmt: skip
         self.prior = prior
         self.method = method
         self.noise_sd = noise_sd
+        self.noise_df = noise_df
         self.pos_label = pos_label
         self.bins = bins
         self.on_leakage = on_leakage
@@ -191,9 +201,10 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
                     "sample_weight is zero for all rows: give some of them more"
                 )
             labels["weight"] = weight
-        items = _as_items(outcome, columns, labels)
+        items = self._as_items(outcome, columns, labels)
         items = replace(items, source=items.source.filter(kept))
         reads = isinstance(self.prior, Prior) and self.prior.reads_joint
+        reads = reads or self.noise_df is not None
         self.statistics_: Statistics = summarize(
             items,
             bins=self.bins, joint="auto" if self.prior == "auto" else reads,
@@ -402,7 +413,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         columns, groups = self._columns(X, y, (exposure, noise_sd, trials), group)
         if y is None:
             del columns[self._outcome.observed]
-        items = _as_items(self._outcome, columns, groups)
+        items = self._as_items(self._outcome, columns, groups)
         table = predictive_intervals(
             self.fit_,
             items,
@@ -447,7 +458,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         """
         columns, groups = self._columns(X, y, (exposure, noise_sd, trials), group)
         with showing(self.progress):
-            scan(_as_items(self._outcome, columns, groups))
+            scan(self._as_items(self._outcome, columns, groups))
         columns |= self._group_labels(groups)
         posterior = posterior_of(self.fit_)
 
@@ -495,6 +506,25 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
                 f"X has {scores.shape[1]} columns: give one, the items' scores"
             )
         return scores[:, 0], observed
+
+    def _as_items(
+        self, outcome: Outcome, columns: Mapping[str, Any], labels: Mapping[str, Any]
+    ) -> Items:
+        """Items in an Arrow table with a column for each role."""
+        import pyarrow as pa
+
+        table = pa.table({**columns, **labels})
+        names = table.column_names
+        arguments = Roles(zip(names, names, strict=True)).arguments
+        if self.noise_df is not None:
+            if outcome.whole:
+                raise ItemsError(
+                    f"noise_df={shown(self.noise_df)} is not for {outcome.words.items}: give "
+                    "noise_sd= too, or leave it out"
+                )
+            arguments["noise_df"] = self.noise_df
+        items: Items = ITEMS[outcome.kind](table, **arguments)
+        return items
 
     @property
     def _outcome(self) -> Outcome:
@@ -565,7 +595,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
                     )
                 columns |= self._group_labels(groups)
                 return _averages_over_sizes(self.fit_, columns)
-        items = _as_items(self._outcome, columns, groups)
+        items = self._as_items(self._outcome, columns, groups)
         options: dict[str, Any] = {"draws": self.draws, "progress": self.progress}
         scored = item_posteriors(self.fit_, items, quantiles=probs, **options)
         names = [name for name in scored.column_names if name.startswith("theta_")]
@@ -604,19 +634,6 @@ def _are_labels(observed: Floats, scores: Floats) -> bool:
         ItemsWarning,
     )
     return True
-
-
-def _as_items(
-    outcome: Outcome, columns: Mapping[str, Any], labels: Mapping[str, Any]
-) -> Items:
-    """Items in an Arrow table with a column for each role."""
-    import pyarrow as pa
-
-    table = pa.table({**columns, **labels})
-    names = table.column_names
-    roles = Roles(zip(names, names, strict=True))
-    items: Items = ITEMS[outcome.kind](table, **roles.arguments)
-    return items
 
 
 def _groups_of(group: Column, score: Floats) -> dict[str, Any]:

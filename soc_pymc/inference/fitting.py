@@ -9,6 +9,7 @@ import numpy as np
 
 from .._lib.arguments import A, OrNone
 from .._lib.errors import ConvergenceWarning, FitError, ItemsWarning, warn_user
+from .._lib.reprs import code_of
 from .._lib.work import long_work
 from .._model.problem import prior_for
 from ..data.statistics import Statistics
@@ -44,13 +45,7 @@ def fit_prior(
         raise FitError("the statistics hold no items: there is nothing to fit")
     prior = prior_for(prior, stats)
     method = VI() if method is None else method
-    _log.info(
-        "fitting %r by %r to %s items in %s bins",
-        prior,
-        method,
-        stats.n_items,
-        stats.bins,
-    )
+    _log.info("fitting %s by %s", code_of(prior), code_of(method))
     began = time.perf_counter()
     try:
         tree, status = method.run(stats, prior, model)

@@ -136,6 +136,8 @@ ENDS = [  # the family's law, and by how much the mixture's cdf may differ
     *(("Gamma", (shape, shape / 0.05), 0.006) for shape in (1.0, 5.0, 200.0)),
     ("Normal", (1.0, 4.0), 1e-5),
     ("Beta", (0.3, 0.3), 0.004),
+    ("Beta", (0.54, 0.06), 0.004),
+    ("Beta", (0.1, 0.1), 0.004),
     ("Beta", (0.5, 5.0), 0.007),
     ("Beta", (1.0, 1.0), 0.001),
     ("Beta", (20.0, 3.0), 0.001),
@@ -157,8 +159,9 @@ def test_the_path_ends_in_the_familys_law(name, prior, error):
     theta = record.theta(*prior).ppf(prob)
     parts = component_laws(name, base)
     cdf = np.array([weight @ parts.cdf(x)[0] for x in theta])
-    # what counts can tell from 0
+    # what counts can tell from 0, and successes from all trials
     seen = theta > (1e-4 * record.theta(*prior).mean() if prior[0] < 1.0 else -np.inf)
+    seen &= theta < (1.0 - 1e-4 if name == "Beta" and prior[1] < 1.0 else np.inf)
     assert cdf[seen] == pytest.approx(prob[seen], abs=error)
     mean, variance = record.theta(*prior).stats("mv")
     assert weight @ parts.mean()[0] == pytest.approx(mean, rel=1e-6)

@@ -1,5 +1,7 @@
 """Items of which those of 0 are absent: likelihood, predictive laws and draws by brute force."""
 
+import time
+
 import mpmath as mp
 import numpy as np
 import pandas as pd
@@ -15,10 +17,7 @@ from tests.family_records import RECORDS
 
 NAMES = {"Gamma": "poisson", "Beta": "binomial"}
 ITEMS = {"Gamma": soc.PoissonItems, "Beta": soc.BinomialItems}
-COLUMNS = {
-    "Gamma": {"count": "y", "exposure": "n"},
-    "Beta": {"successes": "y", "trials": "n"},
-}
+COLUMNS = {"Gamma": {"count": "y", "exposure": "n"}, "Beta": {"successes": "y", "trials": "n"}}
 # rows of outcomes and sizes; each cell has one item, or items that are equal
 ROWS = {
     "Gamma": [
@@ -199,3 +198,27 @@ def test_totals_have_the_mean_and_variance_of_listed_items(name):
     assert drawn.min() >= len(sizes)
     assert abs(drawn.mean() - mean) < 4.0 * np.sqrt(variance / 4000)
     assert drawn.std() == pytest.approx(np.sqrt(variance), rel=0.06)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("truncated", [False, True])
+def test_a_mixture_fits_rates_near_0_and_1(truncated):
+    """Within seconds, where wide components took minutes; 90% intervals cover 88 to 95%.
+
+    Rates within 1e-6 of 0 or 1 count as these, as no number of trials here tells them apart.
+    """
+    rng = np.random.default_rng(5)
+    p = rng.uniform(0.05, 0.95, 3000)
+    theta = rng.beta(0.6 * p, 0.6 * (1.0 - p))
+    trials = rng.integers(1, 20, 3000)
+    frame = pd.DataFrame({"t": p, "theta": theta, "y": rng.binomial(trials, theta), "n": trials})
+    frame = frame[frame["y"] >= truncated]
+    items = soc.BinomialItems(frame, score="t", **COLUMNS["Beta"], truncated=truncated)
+    stats = soc.summarize(items, joint=True, progress=False)
+    began = time.process_time()
+    fit = soc.fit(stats, soc.BetaMixture(), progress=False)
+    assert time.process_time() - began < 60.0
+    assert fit.status.converged
+    scored = soc.item_posteriors(fit, items, progress=False)
+    low, high, truth = (scored[x].clip(1e-6, 1 - 1e-6) for x in ("theta_q05", "theta_q95", "theta"))
+    assert 0.88 < ((low <= truth) & (truth <= high)).mean() < 0.95

@@ -36,6 +36,9 @@ def files(example, tmp_path_factory):
     gamma, normal = example("gamma"), example("normal")
     gamma.frame.to_parquet(folder / "items.parquet")
     gamma.frame[["score", "exposure"]].to_csv(folder / "scores.csv")
+    share = np.linspace(0.1, 0.9, 60)
+    labels = pd.DataFrame({"p": share, "y": np.arange(60) % 3 == 0, "n": 1})
+    labels.to_csv(folder / "labels.csv", index=False)
     for name, joint in (("plain", False), ("joint", True)):
         stats = soc.summarize(gamma.items, bins=20, joint=joint, progress=False)
         stats.save(folder / f"{name}.nc")
@@ -84,7 +87,9 @@ def test_one_command_does_what_three_do(example, folder, capsys):
     words = ["run", "items.parquet", *flags(known.items.roles), "--id", "key", "--seed", 3]
     words += ["--bins", 20, "--prior", "normal-mixture", "--keep", "kept"]
     run(*words, "--out", "scored.parquet")
-    *_, title, advice = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr().out.splitlines()
+    summary = dict(line.split(maxsplit=1) for line in said)
+    assert len(said) < 13
     stats, fit = soc.load_statistics("kept/stats.nc"), soc.load_fit("kept/fit.nc")
     assert stats.has_joint
     assert stats.folds == 10  # by the ids
@@ -94,12 +99,18 @@ def test_one_command_does_what_three_do(example, folder, capsys):
     scored = pd.read_parquet("scored.parquet").drop(columns="key")
     pd.testing.assert_frame_equal(scored, expected)
     result = soc.check(fit, stats, progress=False)
-    assert (title, advice) == (result.title, result.advice[0])
-    run(
-        "run", "items.parquet", *flags(known.items.roles), "--keep", "auto", "--out", "auto.parquet"
-    )
+    assert (f"check: {summary['check']}", summary["next"]) == (result.title, result.advice[0])
+    assert all((folder / file).exists() for file in summary["files"].split(", "))
+    words = ["run", "items.parquet", *flags(known.items.roles), "--keep", "auto"]
+    assert main([*words, "--out", "auto.parquet", "--page", "page.html"]) == 0
     assert soc.load_fit("auto/fit.nc").prior == soc.Normal()
-    assert "chosen   nothing tried gains a nat over it" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert "nothing tried gains a nat over it" in told.out
+    lines = told.err.splitlines()
+    assert all(line.startswith("soc-pymc: ") for line in lines)
+    told_of = "reading", "summarized", "fitting soc.Normal() by soc.VI()", "the fit converged"
+    assert all(any(text in line for line in lines) for text in told_of)
+    assert told.out.split("check")[1].split("\n")[0].strip() in (folder / "page.html").read_text()
     with pytest.raises(SystemExit):
         main(["run", "items.parquet"])
     assert "soc-pymc run --help" in capsys.readouterr().err
@@ -160,6 +171,21 @@ def test_posteriors_of_groups_and_of_scores_alone(files, example, folder):
     options = {"quantiles": (0.2, 0.8), "progress": False}
     expected = soc.item_posteriors(example("gamma").fit, alone, **options)
     pd.testing.assert_frame_equal(pd.read_parquet("alone.parquet"), expected)
+
+
+def test_items_have_the_truncation_of_a_fit(folder, small_frame):
+    """A fit to items of 1 or more says that those of 0 are absent; scores need no such word."""
+    listed = small_frame[small_frame["count"] > 0].reset_index(drop=True)
+    listed.to_parquet("items.parquet")
+    items = soc.PoissonItems(listed, **{x: x for x in ROLES[1::2]}, truncated=True)
+    stats = soc.summarize(items, bins=5, progress=False)
+    fit = soc.fit(stats, method=soc.VI(draws=100), progress=False)
+    fit.save("fit.nc")
+    alone = soc.PoissonItems(listed, score="score")
+    for words, expected in ([], items), (["--score-only"], alone):
+        run("posteriors", "fit.nc", "items.parquet", *words, "--out", "scored.parquet")
+        expected = soc.item_posteriors(fit, expected, progress=False)
+        pd.testing.assert_frame_equal(pd.read_parquet("scored.parquet"), expected)
 
 
 @pytest.mark.slow
@@ -284,6 +310,8 @@ ROLES = ["--score", "score", "--count", "count", "--exposure", "exposure"]
          "leave out --score"),
         (["run", "items.parquet", *ROLES[:-1], "none", "--out", "p.parquet"], "'none' is missing"),
         (["run", "plain.nc", "items.parquet", *ROLES, "--out", "p.parquet"], "plain.nc"),
+        (["run", "labels.csv", "--score", "p", "--successes", "y", "--trials", "n", "--out",
+          "p.parquet"], "every item has one trial (--trials n)"),
     ],
 )  # fmt: skip
 def test_errors_are_one_line(words, text, files, monkeypatch, capsys):

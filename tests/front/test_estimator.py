@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn
 from scipy import stats
@@ -104,6 +105,24 @@ def test_values_need_their_noise(example):
     mixture = soc.SecondOrderCalibrator(soc.NormalMixture(), FIVE_STEPS, noise_sd=0.6)
     assert mixture.fit(t, y).statistics_.has_joint  # it reads joint cells
     assert np.isfinite(mixture.predict([0.0, 0.5])).all()
+
+
+def test_noise_sds_that_are_estimates(example):
+    """As items with these degrees of freedom, which have one rule; refused for counts."""
+    t, y, size = columns_of(example("normal"))
+    calibrator = soc.SecondOrderCalibrator(method=soc.VI(draws=100), noise_df=4)
+    predicted = calibrator.fit(t, y, **size).predict(t, y, **size)
+    frame = pd.DataFrame({"t": t, "y": y, **size})
+    items = soc.NormalItems(frame, score="t", value="y", noise_sd="noise_sd", noise_df=4)
+    fit = soc.fit(soc.summarize(items, progress=False), method=soc.VI(draws=100), progress=False)
+    expected = soc.item_posteriors(fit, items, progress=False)["theta_mean"]
+    np.testing.assert_allclose(predicted, expected, rtol=1e-9)
+    assert np.isfinite(calibrator.score(t, y, **size))
+    with pytest.raises(soc.ItemsError, match="noise_df=4 is not for"):
+        calibrator.fit(t, np.ones(len(t)), exposure=1)
+    for df in (0.001, 2e9):
+        with pytest.raises(soc.ItemsError, match=r"noise_df=.*from 0.01 to 1e9"):
+            soc.NormalItems(frame, score="t", value="y", noise_sd="noise_sd", noise_df=df)
 
 
 @pytest.mark.slow

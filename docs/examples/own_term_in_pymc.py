@@ -1,0 +1,18 @@
+"""An own term in PyMC: the model, sampling, ArviZ's comparison and predictive checks."""
+
+import arviz as az
+import pymc as pm
+
+import soc_pymc as soc
+
+roles = {"score": "score", "count": "count", "exposure": "exposure"}
+items = soc.PoissonItems(soc.simulation.s1(2000, seed=0), **roles)
+stats = soc.summarize(items, bins=40, joint=True)
+with soc.model(stats) as model:  # an audit of the rate at the middle scores, perhaps biased
+    curve = model["bin_log_mean"][20] + pm.Normal("bias", 0.0, 0.1)
+    pm.Normal("audit", curve, 0.05, observed=-3.0)
+    print(az.summary(pm.sample(1000, random_seed=0, progressbar=False), var_names=["bias"]))
+checks = {"plain": soc.fit(stats), "audited": soc.fit(stats, model=model)}
+checks = {name: soc.check(fit, items) for name, fit in checks.items()}
+print(az.compare({name: result.elpd for name, result in checks.items()}))
+az.plot_ppc_pava(checks["audited"].data).savefig("pava.png")
