@@ -24,7 +24,7 @@ from ..families.priors import Prior, Spline
 from ..families.scales import LINEAR
 from ..fits.fit import Fit
 from ..posterior.item_columns import places
-from ..posterior.predictive import Posterior, posterior_under, widened
+from ..posterior.predictive import MixturePosterior, Posterior, posterior_under, widened
 from .comparison import mixture_weights
 from .findings import FAIL, FAILS, OK, WARN, WARNS, Remedy
 from .observations import Observations
@@ -43,7 +43,8 @@ _FEWEST_PER_LEVEL = 5  # items of a level, on average
 _MOST_LEVELS = 50  # levels; items of more levels count as clustered
 _SUMMARIZED = "on soc.summarize(items, joint=True)"
 
-_MOST_EXAMINED = 20_000  # most rows examined, a random subset
+_MOST_EXAMINED = 20_000  # most rows examined, a random subset; of mixtures fewer
+_MOST_ON_GRIDS = 4_000
 _SHIFT_SIZES = 0.02 * 1.5 ** np.arange(
     14
 )  # sizes of shifts, in sds of theta and of the second curve
@@ -298,7 +299,8 @@ class Gains:
         rng: Generator,
         sure: bool = True,
     ) -> None:
-        _, self.items = items.sample(_MOST_EXAMINED, rng)
+        gridded = posterior.prior.gridded
+        _, self.items = items.sample(_MOST_ON_GRIDS if gridded else _MOST_EXAMINED, rng)
         self._scale = float(items.n.sum() / self.items.n.sum())
         # some rows may stand out among all
         self._sure = sure or self._scale > 1.0
@@ -340,9 +342,28 @@ class Gains:
     @cached_property
     def _shifted(self) -> list[Floats]:
         """Log densities at shifts of one curve over those without: the least ones come first."""
+        if isinstance(self.posterior, MixturePosterior):  # shifts of its own shape
+            own = self._mixture_density(self.posterior, 0.0, 0.0)
+            pairs = [(place, 0.0) for place in _SHIFTS]
+            pairs += [(0.0, spread) for spread in _SHIFTS]
+            moved = [self._mixture_density(self.posterior, *pair) for pair in pairs]
+            return [*np.split(np.stack(moved) - own, 2)]
         base = self._densities([0.0])
         spread = np.concatenate([self._densities([0.0], shift) for shift in _SHIFTS])
         return [self._densities(_SHIFTS) - base, spread - base]
+
+    def _mixture_density(
+        self, posterior: MixturePosterior, place: float, spread: float
+    ) -> Floats:
+        """Log density (n,) under a mixture whose components are all shifted."""
+
+        def move(location: Floats, dispersion: Floats) -> Pair:
+            off = (location - self._location) * np.exp(spread / 2.0)
+            return self._location + place * self._sd + off, dispersion + spread
+
+        draws = posterior.curves.even_draws(_GRID_DRAWS)
+        columns = self.items.columns
+        return posterior.moved_log_density(columns, draws, move).mean(axis=0)
 
     @cached_property
     def _of_all(self) -> float:

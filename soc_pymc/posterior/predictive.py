@@ -6,7 +6,7 @@ other, and may repeat; None takes each once.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import Any
 
@@ -229,7 +229,13 @@ class MixturePosterior(Posterior):
 
     def log_density(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """See `Posterior`."""
-        members = self._members(columns, draws)
+        return self.moved_log_density(columns, draws, lambda *members: members)
+
+    def moved_log_density(
+        self, columns: Columns, draws: Ints | None, move: Callable[..., Pair]
+    ) -> Floats:
+        """Return log densities under components whose location and dispersion `move` changes."""
+        members = move(*self._members(columns, draws))
         log_density = self.log_densities(columns, members)
         top = log_density.max(axis=0)
         values = np.exp(log_density - top)[None]

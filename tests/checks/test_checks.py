@@ -13,7 +13,7 @@ from scipy import optimize, stats
 
 import soc_pymc as soc
 from soc_pymc._lib.reprs import code_of
-from soc_pymc.checks import pit
+from soc_pymc.checks import _check, pit
 from soc_pymc.checks._check import Checks, tail_probabilities
 from soc_pymc.checks.advice import mixture_of
 from soc_pymc.checks.observations import Observations
@@ -31,6 +31,13 @@ from tests.checks.hand_made import (
 )
 from tests.examples import QUIET, thinned
 from tests.studies.common import counts, gamma_counts
+
+
+@pytest.fixture(autouse=True)
+def few_replicates(request, monkeypatch):
+    """A tenth of the replicates, which take seconds, unless it is their p-value that is tested."""
+    if "dispersion_is_at_its_level" not in request.node.name:
+        monkeypatch.setattr(_check, "_MOST_REPLICATES", 1000)
 
 
 def check_items(fit, frame, kind="counts", **options):
@@ -485,6 +492,7 @@ def test_inference_that_failed_comes_first():
     assert "NUTS" in result.advice[0]
 
 
+@pytest.mark.slow
 def test_trials_taken_for_counts_are_a_matter_of_noise():
     """Successes in 1 to 6 trials: noise of counts is too wide, and no knots or terms mend it."""
     n, rng = 4000, np.random.default_rng(5)

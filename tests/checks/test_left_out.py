@@ -82,14 +82,7 @@ def brute_force(kind, stats, prior, item, line):
     return posterior_of(fit).log_density(item)[:, 0]
 
 
-CASES = [
-    ("gamma", {}, 0),
-    ("gamma", TERM, 14),
-    ("normal", {}, 32),
-    ("normal", TERM, 12),
-    ("beta", {}, 0),
-    ("beta", TERM, 2),
-]
+CASES = [("gamma", {}, 0), ("gamma", TERM, 14), ("normal", {}, 32), ("beta", {}, 0)]
 
 
 @pytest.mark.parametrize(("kind", "term", "line"), thinned(CASES, []))

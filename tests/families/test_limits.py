@@ -156,8 +156,7 @@ def test_ends_of_a_million_trials(prior):
 
 
 @pytest.mark.parametrize(
-    ("name", "variance"),
-    [("Gamma", -60.0), ("Normal", -700.0), ("Beta", -200.0), ("Beta", -35.0)],
+    ("name", "variance"), [("Gamma", -60.0), ("Normal", -700.0), ("Beta", -200.0), ("Beta", -35.0)]
 )
 def test_priors_without_variance(name, variance):
     """The marginal is that of a known theta, and quantiles are those of a Normal, or the mean."""

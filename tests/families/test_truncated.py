@@ -17,10 +17,7 @@ from tests.family_records import RECORDS
 
 NAMES = {"Gamma": "poisson", "Beta": "binomial"}
 ITEMS = {"Gamma": soc.PoissonItems, "Beta": soc.BinomialItems}
-COLUMNS = {
-    "Gamma": {"count": "y", "exposure": "n"},
-    "Beta": {"successes": "y", "trials": "n"},
-}
+COLUMNS = {"Gamma": {"count": "y", "exposure": "n"}, "Beta": {"successes": "y", "trials": "n"}}
 # rows of outcomes and sizes; each cell has one item, or items that are equal
 ROWS = {
     "Gamma": [

@@ -111,8 +111,7 @@ def test_pymc_computes_the_same():
 
 
 @pytest.mark.parametrize(
-    "name",
-    thinned(["gamma", "five_steps", "exposure", "gamma_mixture"], ["gamma", "five_steps"]),
+    "name", thinned(["gamma", "five_steps", "exposure", "gamma_mixture"], ["gamma", "five_steps"])
 )
 def test_every_dim_has_a_coordinate_and_every_group_the_schema(example, name):
     tree = example(name).fit.data
@@ -203,6 +202,7 @@ def test_saved_groups_are_computed_when_read(small_fit, change, tmp_path, monkey
     assert twice.data.equals(fit.data)
 
 
+@pytest.mark.slow
 def test_arviz_reads_a_loaded_fit(small_fit, tmp_path):
     small_fit.save(tmp_path / "fit.nc")
     again = soc.load_fit(tmp_path / "fit.nc")

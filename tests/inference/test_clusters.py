@@ -138,9 +138,7 @@ def test_few_blocks_widen_by_the_quantile_of_t():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "prior",
-    [soc.GammaMixture(**SMALL_MIXTURE), soc.Gamma(groups=True)],
-    ids=["mixture", "groups"],
+    "prior", [soc.GammaMixture(**SMALL_MIXTURE), soc.Gamma(groups=True)], ids=["mixture", "groups"]
 )
 def test_other_priors_get_wider_bands(prior, frame, fits):
     grouped = prior == soc.Gamma()

@@ -19,15 +19,7 @@ from soc_pymc import prior_table
 from soc_pymc.posterior import export
 from soc_pymc.posterior.prior_build import table_of
 from soc_pymc.posterior.weights import _with_moments
-from tests.examples import (
-    CASES,
-    ROLES,
-    SINGLE_FAMILIES,
-    SMALL_MIXTURE,
-    Case,
-    count_frame,
-    thinned,
-)
+from tests.examples import CASES, ROLES, SINGLE_FAMILIES, SMALL_MIXTURE, Case, count_frame, thinned
 from tests.posterior import references as ref
 
 LIMITS = ["theta_q05", "theta_q95"]

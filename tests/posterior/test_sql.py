@@ -122,7 +122,7 @@ def test_what_is_no_name_of_a_table_is_refused(fit, name):
             soc.posterior_sql(fit, "items", prior=name)
 
 
-@pytest.mark.parametrize("dialect", thinned(DIALECTS, ["postgres"]))
+@pytest.mark.parametrize("dialect", thinned(DIALECTS, []))
 def test_text_parses_in_its_dialect(fit, dialect, monkeypatch):
     """One SELECT of the columns, with the labels as they are, from the items' table alone."""
     if dialect != "duckdb":  # further steps to a quantile say the same again, and take long

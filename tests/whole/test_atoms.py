@@ -16,15 +16,7 @@ import soc_pymc as soc
 from soc_pymc.__main__ import main
 from soc_pymc.posterior.averages import cdf_interval
 from soc_pymc.posterior.predictive import posterior_of
-from tests.examples import (
-    CASES,
-    COUNT_ROLES,
-    OVER,
-    QUIET,
-    SINGLE_FAMILIES,
-    SMALL_MIXTURE,
-    thinned,
-)
+from tests.examples import CASES, COUNT_ROLES, OVER, QUIET, SINGLE_FAMILIES, SMALL_MIXTURE, thinned
 from tests.studies import coverage as study
 from tests.studies.common import counts
 
@@ -234,6 +226,7 @@ def test_new_items_without_any_column_get_the_prior(unscored, unscored_fit, tmp_
         soc.item_posteriors(unscored_fit, bare(new[:0], score=None), **QUIET)
 
 
+@pytest.mark.slow
 def test_check_decisions_pictures_and_report(unscored, unscored_fit, tmp_path):
     items = unscored[0]
     check = soc.check(unscored_fit, items, **QUIET)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import soc_pymc as soc
-from soc_pymc._lib.work import VARIABLE
+from soc_pymc._lib.work import THREADS
 from soc_pymc.data import local
 from soc_pymc.posterior import scoring
 from tests.data.cell_references import assert_same
@@ -133,7 +133,7 @@ def test_statistics(name, example, monkeypatch, tmp_path):
     for source in items.values():
         by_number = []
         for number in "123":
-            monkeypatch.setenv(VARIABLE, number)
+            monkeypatch.setenv(THREADS, number)
             by_number.append(soc.summarize(source, **options, **OPTIONS))
         assert_same(by_number[0], in_one_block)
         assert by_number[0].data.identical(by_number[1].data)
@@ -149,7 +149,7 @@ def test_posteriors(name, example, monkeypatch, tmp_path):
     frame.to_parquet(tmp_path / "items.parquet")
     scored = []
     for number in "123":
-        monkeypatch.setenv(VARIABLE, number)
+        monkeypatch.setenv(THREADS, number)
         scored.append(soc.item_posteriors(fit, case.items(frame), progress=False))
         out = tmp_path / f"{number}.parquet"
         items = case.items(str(tmp_path / "items.parquet"))

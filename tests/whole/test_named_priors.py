@@ -48,7 +48,7 @@ SHOWN = [
 ]
 
 
-@pytest.fixture(scope="module", params=thinned(named_priors(), ["soc.Gamma(mean=soc.Constant())"]))
+@pytest.fixture(scope="module", params=thinned(named_priors(), []))
 def named(request):
     """Returns a fit of a prior to 80% of every outcome of 300 items, and what verbs make of it."""
     prior = eval(request.param, {"soc": soc})
