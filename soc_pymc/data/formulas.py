@@ -30,6 +30,8 @@ _WIDE_COUNTS = 48
 # smaller numbers count as 0 in sums of powers: some engines refuse underflow
 _TINY = 1e-100
 _MOST_VALUE = float(scales.MOST_VALUE_CELL)
+# least size of a number that rounding may make of 0
+_MISREAD = 2.0**-1000
 # distance from a whole number that counts as rounding error
 _ROUNDING = 1e-9
 MOST_FOLDS = 1000
@@ -166,7 +168,10 @@ def near_whole(number: Operand, xp: Functions = ARRAYS) -> Operand:
     countable = (number >= -scales.LARGEST_COUNT) & (number <= scales.LARGEST_COUNT)
     nearest = xp.real(xp.floor(xp.where(countable, number, 0.0) + 0.5))
     is_rounded = (number - nearest <= _ROUNDING) & (nearest - number <= _ROUNDING)
-    return xp.where(is_rounded, nearest, number)
+    # 64-bit integers that a reader took for floats, and no rounding errors
+    smallest = xp.exact(_MISREAD)
+    is_misread = (number > -smallest) & (number < smallest) & (number != 0.0)
+    return xp.where(is_rounded & ~is_misread, nearest, number)
 
 
 def without_small(number: Operand, least: Operand, xp: Functions = ARRAYS) -> Operand:

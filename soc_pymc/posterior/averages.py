@@ -39,6 +39,8 @@ _SAMPLE = 40
 _WITHIN = 0.02
 # draws of distributions of items left out, which tests of thousands of items compare
 _DRAWS_WITHOUT = 250
+# items of a group, on average, from which its part of the table takes less time than all draws
+_FEWEST_PER_GROUP = 100
 
 # From log densities (members, n) of outcomes, the ends (2, members, n) of their cdf intervals, made
 # when called, weights (members, n), and ways in which these vary, to summaries (rows, n)
@@ -410,9 +412,13 @@ def _node_weights(theta: prior_table.Mixture) -> Floats:
 def density_moments(posterior: Posterior, columns: Columns) -> Floats:
     """Log E(p), -log E(1 / p) and Var(log p) of the outcomes' densities p, (3, n), over draws.
 
-    By the prior table, which is close where the densities differ little from draw to draw.
+    By the prior table, which is close where the densities differ little from draw to draw, unless
+    its groups have few items.
     """
-    return _over_members(posterior, columns, 3, _density_moments, posterior)
+    curves = posterior.curves
+    few = len(columns["score"]) < _FEWEST_PER_GROUP * len(curves.groups)
+    by_draws = few and not curves.prior.gridded
+    return _over_members(posterior, columns, 3, _density_moments, posterior, by_draws)
 
 
 def cdf_without(posterior: Posterior, columns: Columns) -> Pair:
@@ -427,12 +433,13 @@ def _over_members(
     number: int,
     summarized: _Summary,
     drawn: Posterior,
+    by_draws: bool = False,
 ) -> Floats:
     """Summaries (number, n) over the table's nodes; over draws where these are not close."""
     curves = posterior.curves
     family = posterior.family
     summaries = np.full((number, len(columns["score"])), np.nan)
-    if not why_no_table(curves):
+    if not (by_draws or why_no_table(curves)):
         before = table_items(curves, prior_columns(posterior.outcome, columns))
         for part, theta in prior_table.posterior_nodes(table_of(curves), before):
             members = family.to_curves(theta.a, theta.b)
@@ -447,8 +454,8 @@ def _over_members(
                 weight, ways = given_listed(weight, ways, listed)
             values = summarized(log_density, interval, weight, ways)
             summaries[:, part] = np.where(theta.flagged, np.nan, values)
-    by_draws = np.flatnonzero(np.isnan(summaries).any(axis=0))
-    for chunk in _chunks(drawn, by_draws):
+    remaining = np.flatnonzero(np.isnan(summaries).any(axis=0))
+    for chunk in _chunks(drawn, remaining):
         items = select(columns, chunk)
         log_density = drawn.log_density(items)
         equal = np.full(log_density.shape, 1.0 / len(log_density))

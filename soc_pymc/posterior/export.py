@@ -298,7 +298,8 @@ def posterior_sql(
         there is no row if it is another fit's. None writes its numbers into the text.
     dialect : str
         SQL dialect, such as ``"duckdb"``, ``"postgres"``, ``"pyspark"``, ``"databricks"``,
-        ``"bigquery"``, ``"snowflake"``, ``"trino"`` or another one that Ibis supports.
+        ``"bigquery"``, ``"snowflake"``, ``"trino"`` or another one that Ibis supports. Texts were
+        run on DuckDB 1.5, PostgreSQL 15 and Spark 4.3; on others compare a few rows first.
 
     Returns
     -------

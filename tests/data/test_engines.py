@@ -230,6 +230,9 @@ def test_numbers_beside_a_whole_number_are_that_number(engine, kind, put_on, tmp
         np.testing.assert_array_equal(total(**beside)[name], column)
     with pytest.raises(soc.ItemsError, match=re.escape("not whole (2.000000002)")):
         total(y=[0, 1, 2 + 2e-9, 1])
+    # whole numbers of 64 bits, read as floats
+    with pytest.raises(soc.ItemsError, match=r"2 of 4 rows are not whole \(5e-324, 1e-323"):
+        total(y=[0, 1.0, *np.array([1, 2]).view(float)])
 
 
 @pytest.mark.slow
