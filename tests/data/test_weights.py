@@ -6,6 +6,7 @@ from itertools import product
 import ibis
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import soc_pymc as soc
@@ -57,6 +58,23 @@ def test_sums_are_those_of_repeated_rows(kind, path, monkeypatch):
     assert stats.n_items == len(repeated.source)
     assert_same_sums(stats, expected)
     assert_same_sums(stats + stats, expected + expected)
+
+
+@pytest.mark.parametrize(
+    "engine", thinned(["duckdb", "polars", "remote", "postgres", "spark"], ["polars"])
+)
+def test_engines_count_rows_by_their_weights(engine, put_on):
+    """Whole sums are those of repeated rows on the engine itself, to the bit."""
+    items, repeated = weighted_items("counts", n=300)
+    frames = (x.source.assign(g=(x.source["g"] == "a").astype(int)) for x in (items, repeated))
+    tables = [pa.Table.from_pandas(frame) for frame in frames]
+    options = {"joint": True, "bins": 10, "on_leakage": "ignore", **QUIET}
+    stats, expected = (
+        soc.summarize(replace(x, source=put_on(engine, table)), **options)
+        for x, table in zip((items, repeated), tables, strict=True)
+    )
+    assert stats.n_items == tables[1].num_rows
+    assert_same_sums(stats, expected)
 
 
 def test_checks_and_posteriors_read_rows_as_equal_items():

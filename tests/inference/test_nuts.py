@@ -31,6 +31,16 @@ def grouped_statistics():
     return soc.summarize(items, bins=8, **QUIET)
 
 
+def noisy_statistics():
+    """Values whose noise sds are estimates of 4 degrees of freedom."""
+    rng = np.random.default_rng(2)
+    frame = value_frame(2000, 2)
+    sd = frame["noise_sd"]
+    frame["noise_sd"] = sd * np.sqrt(rng.chisquare(4, len(frame)) / 4)
+    items = soc.NormalItems(frame, score="score", value="value", noise_sd="noise_sd", noise_df=4)
+    return soc.summarize(items, bins=12, joint=True, **QUIET)
+
+
 def mixture_statistics():
     """Counts whose theta is lognormal, which no Gamma fits."""
     frame = soc.simulation.click_rates(20_000, sigma=1.0, seed=0)
@@ -54,10 +64,15 @@ def mixture_statistics():
             soc.Normal(soc.Spline(knots=4, scale="linear"), soc.Spline(knots=3, scale="linear")),
             "g03",
         ),
+        (
+            noisy_statistics,
+            soc.Normal(soc.Spline(knots=4, scale="linear"), soc.Spline(knots=3, scale="linear")),
+            None,
+        ),
         # few items leave the shape's default prior heavy tails, in which both methods err
         (mixture_statistics, soc.GammaMixture(shape=0.3, **SMALL_MIXTURE), None),
     ],
-    ids=["gamma", "groups", "mixture"],
+    ids=["gamma", "groups", "noise", "mixture"],
 )
 def test_agrees_with_nuts(make, prior, group, tmp_path, monkeypatch):
     """Curves at nine scores: widths within 15%, middles within 0.15 sd.
