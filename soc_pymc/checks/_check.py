@@ -74,7 +74,7 @@ _MOST_REPLICATES = 10_000
 _MOST_REPLICATED = 1e7  # outcomes that are replicated: fewer replicates of many items
 _TAIL = 20  # replicates to which a tail beyond them is fitted
 # p-values that more replicates may move across a bound of a verdict
-_OPEN = (1e-7, 0.2)
+_OPEN = (1e-7, 0.1)
 _MIDDLE = 20  # draws whose median is the middle of summaries
 
 
@@ -399,7 +399,7 @@ class Checks:
             fitted = p * number < 2 * _TAIL
             if not (fitted & (_OPEN[0] < p) & (p < _OPEN[1])).any():
                 break
-            several = min(9 * _REPLICATES, most - number)
+            several = min(number, most - number)
             draws = rng.choice(further, several)
             _, more = self._replicated(columns, draws, rng)
             replicated = np.hstack([replicated, more])
