@@ -403,7 +403,7 @@ def other_total(fit: Fit, columns: Mapping[str, Any], n: Ints) -> str:
     for group in ("observed_data", "constant_data"):
         if group in fit.data.children:
             bins |= {str(key): x for key, x in fit.data[group].data_vars.items()}
-    if outcome.observed in bins and not outcome.whole:  # bins have the means
+    if outcome.observed in bins and outcome.direct:  # bins have the means
         bins[outcome.observed] = bins[outcome.observed] * bins["n_items"]
     values = {**columns, "n_items": np.ones(len(n))}
     for key in ("n_items", outcome.observed, outcome.size):

@@ -210,3 +210,8 @@ def test_what_is_not_supported_is_refused(example):
         soc.fit(stats_, method=soc.FiveSteps(), **QUIET)
     with pytest.raises(soc.ItemsError, match="these have shape=1: give both the same"):
         soc.item_posteriors(example("inverse_gamma").fit, items_of(frame), **QUIET)
+
+
+def test_fits_are_compared_on_the_same_amounts(example):
+    stats_, fit = example("inverse_gamma").statistics, example("inverse_gamma").fit
+    assert soc.compare({"one": fit, "two": fit}, stats_, **QUIET)["elpd"].nunique() == 1
