@@ -30,10 +30,10 @@ from .row_kernels import add_slopes, add_values, solve
 # pairs for weights and draws, and rows times pairs
 _MOST_PAIRS = 20
 _MOST_ROWS = 50_000
-_FRESH_PAIRS = 1  # for gradients
+_FRESH_PAIRS = 4  # for gradients
 # variance of the noise of log weights that is small, and draws and pairs to measure it
-_NOISE = 0.3
-_NOISE_DRAWS = 25
+_NOISE = 0.15
+_NOISE_DRAWS = 50
 _NOISE_PAIRS = 8
 _RANGE_DRAWS = 100  # for the range of polynomials
 # share of their width by which ranges are widened on either side
@@ -242,8 +242,8 @@ class LevelDensity:
             self.draws,
             self.fresh(),
             fewest=0.03,
-            effective=1.0,
-            made=3.0,
+            effective=2.0,
+            made=2.0,
         )
 
     def bound(self) -> Evaluate:

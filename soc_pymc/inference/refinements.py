@@ -28,8 +28,8 @@ _BOX = 9.0  # sd: steps out of this box are refused
 # rotated crosses of draws for the first steps; where these do not suffice, for each step before the
 # skewness is known, and after
 _FIRST_CROSSES = (1, 1)
-_CROSSES = (2, 2, 4, 4)
-_CROSSES_OF_SKEWED = (4, 4)
+_CROSSES = (1, 1, 2, 2)
+_CROSSES_OF_SKEWED = (2, 2)
 # the largest factor on a width in one step
 _MOST_WIDENED = 1.3
 # nats that the evidence bound may fall, which is noisy, before steps end
@@ -178,18 +178,20 @@ def approximated(
     densities: Densities,
     start: Floats,
     suffices: Callable[[Gaussian], bool],
+    optimised: Callable[[], Gaussian],
     rng: np.random.Generator,
 ) -> tuple[Densities, Gaussian]:
     """Densities in coordinates that are hardly skewed; and a Gaussian there.
 
-    The first Gaussian, near N(start, I), is returned if it `suffices`.
+    The first Gaussian, near N(start, I), is returned if it `suffices`; otherwise further steps
+    begin at the `optimised` one.
     """
     assert densities.fresh
     unit = np.eye(len(start))
     first = stepped(densities.fresh, Gaussian(start, unit), _FIRST_CROSSES, rng)
     if suffices(first.gaussian):
         return densities, first.gaussian
-    steps = stepped(densities.fresh, first.gaussian, _CROSSES, rng)
+    steps = stepped(densities.fresh, optimised(), _CROSSES, rng)
     densities = _skewed(steps).densities(densities)
     assert densities.fresh
     centred = Gaussian(np.zeros_like(start), unit)

@@ -253,14 +253,17 @@ def _run_variational(built: Problem, method: VI) -> tuple[Groups, Status]:
                 built, systematic(bins, batch, len(start), rng)
             )
     with phase("fit: variational inference", unit="evaluations") as shown:
+        counted = _reported(evaluate, shown)
+        optimised = partial(_gaussian, counted, start, method.max_iterations, rng)
+        problem = ""
         if densities.fresh:
             fresh = replace(densities, fresh=_reported(densities.fresh, shown))
             suffices = partial(_suffices, densities.weights, rng)
-            densities, gaussian = approximated(fresh, start, suffices, rng)
-            problem = ""
+            densities, gaussian = approximated(
+                fresh, start, suffices, lambda: optimised()[0], rng
+            )
         else:
-            counted = _reported(evaluate, shown)
-            gaussian, problem = _gaussian(counted, start, method.max_iterations, rng)
+            gaussian, problem = optimised()
     with phase("fit: draws and Pareto k", unit="evaluations") as shown:
         bound = _reported(densities.bound, shown)
         densities = replace(

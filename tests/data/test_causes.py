@@ -93,7 +93,9 @@ def test_percentages_with_fractions_are_named(kind):
     _, outcome, size = kind(None, score="t").outcome.bounds
     roles = {"score": "t", outcome: "share", size: "one"}
     shares = items.source.assign(share=items.source["share"] / 100)
-    with pytest.raises(soc.ItemsError, match=r"not whole.*percentages and (events|successes) shared out"):
+    with pytest.raises(
+        soc.ItemsError, match=r"not whole.*percentages and (events|successes) shared out"
+    ):
         soc.summarize(kind(shares, **roles), **QUIET)
     one = items.source.assign(share=(items.source.index == 5) / 2)
     with pytest.raises(soc.ItemsError, match=r"not whole.*fix or drop this row"):

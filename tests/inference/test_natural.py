@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from soc_pymc.inference.density import Densities
-from soc_pymc.inference.refinements import Skewed, approximated
+from soc_pymc.inference.refinements import Gaussian, Skewed, approximated
 
 SIZE = 12
 START = np.zeros(SIZE)
@@ -30,11 +30,12 @@ def excess(target, location, factor):
 
 def improved(evaluate, seed, suffices=False):
     rng = np.random.default_rng(seed)
-    return approximated(densities(evaluate), START, lambda *_: suffices, rng)
+    start = Gaussian(START, np.eye(SIZE))
+    return approximated(densities(evaluate), START, lambda *_: suffices, lambda: start, rng)
 
 
 def test_noisy_steps_find_a_gaussian():
-    """Twelve correlated directions, 0.6 away. The log weights' variance is 0.02 to 0.04
+    """Twelve correlated directions, 0.6 away. The log weights' variance is 0.07 to 0.09
     for seeds 2 to 7; after the first two steps alone, which suffice elsewhere, 0.17 to 0.24."""
     root = np.tril(np.random.default_rng(0).normal(0.0, 0.3, (SIZE, SIZE)), -1) + np.eye(SIZE)
     precision = np.linalg.inv(root @ root.T)
@@ -44,14 +45,14 @@ def test_noisy_steps_find_a_gaussian():
         return -0.5 * (gap @ precision * gap).sum(axis=1), -gap @ precision
 
     target, gaussian = improved(normal, 2)
-    assert excess(target, *gaussian) < 0.06
+    assert excess(target, *gaussian) < 0.11
     first, gaussian = improved(normal, 2, suffices=True)
-    assert 0.06 < excess(first, *gaussian) < 0.4
+    assert 0.13 < excess(first, *gaussian) < 0.4
 
 
 def test_a_skewed_coordinate_becomes_normal():
     """A log Gamma variable of shape 2, whose skewness is -0.78, among normal ones: the variance is
-    0.02 to 0.04 for seeds 2 to 7, and 0.27 to 0.40 after the first two steps."""
+    0.06 to 0.08 for seeds 2 to 7, and 0.27 to 0.40 after the first two steps."""
 
     def log_gamma(rows):
         first = rows[:, 0]
@@ -61,7 +62,7 @@ def test_a_skewed_coordinate_becomes_normal():
         return logp, gradient
 
     target, gaussian = improved(log_gamma, 2)
-    assert excess(target, *gaussian) < 0.06
+    assert excess(target, *gaussian) < 0.11
 
 
 def test_slopes_in_skewed_coordinates_are_those_of_values():
