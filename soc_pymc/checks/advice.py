@@ -53,6 +53,7 @@ _NOISE_DF = (1.0, 2.0, 3.0, 5.0, 8.0, 14.0, 24.0)
 _NARROWER = (0.0, -0.4, -0.8, -1.3, -2.0, -4.0)
 _SHIFTS = np.outer(_SHIFT_SIZES, [1.0, -1.0]).ravel()
 # draws of a fit on a grid, where average curves do not give the density
+_FAR = 100.0  # sds from the mean, beyond all components
 _GRID_DRAWS = 8
 # places of components, in sds of theta
 _PLACES = (-2.0, -1.0, 0.0, 1.0, 2.0)
@@ -358,8 +359,11 @@ class Gains:
         """Log density (n,) under a mixture whose components are all shifted."""
 
         def move(location: Floats, dispersion: Floats) -> Pair:
-            off = (location - self._location) * np.exp(spread / 2.0)
-            return self._location + place * self._sd + off, dispersion + spread
+            off = location - self._location
+            moved = self._location + place * self._sd + off * np.exp(spread / 2.0)
+            # theta of almost 0, as of a share of zeros, stays where it is
+            stays = np.abs(off) > _FAR * self._sd
+            return np.where(stays, location, moved), dispersion + spread
 
         draws = posterior.curves.even_draws(_GRID_DRAWS)
         columns = self.items.columns

@@ -78,7 +78,7 @@ TERMS = {
     ),
     "bin_effects": Term({"bin_effects": True}, scales={"bin_effect": 0.2}),
 }
-CASES = [(kind, "plain") for kind in KINDS]
+CASES = [(kind, "plain") for kind in AXES]
 CASES += [("counts", term) for term in ("groups", "exposure", "bin_effects")]
 CASES = thinned(CASES, [("counts", "plain")])
 

@@ -101,10 +101,10 @@ def covered(n, shape, seeds):
 
 
 def assert_covers(table):
-    """Within 4 standard errors of 0.9, or between 0.88 and 0.92 where these are smaller."""
+    """Within 4.5 standard errors of 0.9, as items of a set share curves, or 0.88 to 0.92."""
     for name in ("score", "events"):
         shares = table.groupby(name)["inside"].agg(["mean", "size"])
-        slack = np.maximum(0.02, 4.0 * np.sqrt(0.09 / shares["size"]))
+        slack = np.maximum(0.02, 4.5 * np.sqrt(0.09 / shares["size"]))
         assert (np.abs(shares["mean"] - 0.9) < slack).all(), shares
 
 

@@ -114,7 +114,12 @@ def test_further_outcomes_of_a_single_family(example, name):
     np.testing.assert_allclose(below, law.cdf(start).mean(axis=0), atol=slack)
 
 
-@pytest.mark.parametrize("name", thinned(ref.ON_A_GRID, ref.QUICK))
+# tails of mixtures of amounts reach beyond the grid; tests/families/test_amounts.py has them
+ON_A_GRID = [name for name in ref.ON_A_GRID if name != "inverse_gamma_mixture"]
+LIGHT_TAILED = [name for name in FAMILIES if name != "inverse_gamma_mixture"]
+
+
+@pytest.mark.parametrize("name", thinned(ON_A_GRID, ref.QUICK))
 def test_outcomes_of_a_mixture_against_quadrature(example, name):
     """Densities by draw to 1e-4, distribution functions to 1e-4, for six items at one score.
 
@@ -151,7 +156,7 @@ def test_outcomes_of_a_mixture_against_quadrature(example, name):
             assert further_below[row] == pytest.approx(cdf(next_outcome - 1), abs=5e-4)
 
 
-@pytest.mark.parametrize("name", thinned(FAMILIES, ref.QUICK))
+@pytest.mark.parametrize("name", thinned(LIGHT_TAILED, ref.QUICK))
 def test_simulated_outcomes_have_the_moments_of_the_curves(example, name):
     """200 copies of three items under every draw: means to 5 standard errors, variances to 8%."""
     fit, copies = example(name).fit, 200

@@ -1,6 +1,7 @@
 """Scores that many items share, and items without a score, with every verb of scored items."""
 
 import dataclasses
+from functools import partial
 
 import duckdb
 import ibis
@@ -211,7 +212,7 @@ def test_every_way_to_score_gives_the_same(unscored, unscored_fit, tmp_path):
 def test_new_items_without_any_column_get_the_prior(unscored, unscored_fit, tmp_path):
     """From every kind of table; as an outcome without information, exactly."""
     new = pd.DataFrame({"any": [object(), "b"], "name": ["c", "d"]})[::-1]
-    bare = type(unscored[0])
+    bare = partial(type(unscored[0]), **unscored[0].options)
     outcome = unscored[0].outcome
     columns = {outcome.observed: 0, outcome.size: outcome.no_information}
     informed = bare(new.assign(**columns), score=None, **{name: name for name in columns})

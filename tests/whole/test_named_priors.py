@@ -15,7 +15,7 @@ from tests.plots.test_pictures import draw
 ROOT = Path(__file__).parents[2]
 PRIOR = re.compile(r"soc\.(?:Gamma|Normal|Beta)(?:Mixture)?\((?:[^()]|\([^()]*\))*\)")
 TERM = re.compile(
-    r"`((?:mean|variance|exposure|monotone|bin_effects|groups|zero|atoms)=(?!\d)[^`]*)`"
+    r"`((?:mean|variance|exposure|monotone|bin_effects|groups|zero|atoms)=(?!\d)[^`]+)`"
 )
 IN_OTHER_WORDS = {
     "soc.Gamma(mean=soc.Constant(), variance=soc.Constant())",
@@ -80,7 +80,15 @@ def test_curves_and_summary(named):
 def test_posteriors_and_table(named, tmp_path):
     scored = named.scored
     assert scored["theta_mean"].between(scored["theta_q05"], scored["theta_q95"]).all()
-    file = soc.export_prior(named.fit, tmp_path / "prior.parquet")
+    words, file = "", tmp_path / "prior.parquet"
+    try:
+        soc.export_prior(named.fit, file)
+    except soc.FitError as refusal:  # of mixtures that few items hardly determine
+        words = str(refusal)
+    if words:
+        assert "Mixture" in type(named.fit.prior).__name__
+        assert "a table cannot follow this prior" in words
+        return
     columns = (scored[role] for role in ROLES[type(named.items)])
     by_table = soc.prior_table.score(file, *columns)
     error = np.abs(by_table["theta_mean"] - scored["theta_mean"]) / scored["theta_sd"]
