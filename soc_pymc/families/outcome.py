@@ -292,7 +292,7 @@ class Outcome(ABC):
     # --- doubts about the noise
 
     def is_amount(self, column: str) -> bool:
-        """Return True if a column's name says that sizes are no numbers of trials."""
+        """Return True if a column's name says that sizes cannot be counts of trials."""
         return False
 
     def doubt(self, table: Callable[[str], Columns]) -> str:

@@ -71,7 +71,7 @@ _LIKE_TRIALS = (
     "a factor of {ratio:.3g}, so that item intervals are wrong: use soc.BinomialItems(..., "
     "successes=, trials=){otherwise}"
 )
-# names of exposures that are no numbers of trials
+# names of exposures that cannot be counts of trials
 _AMOUNTS = re.compile(
     r"(?<![a-z])(person[-_ ]?)?(year|month|week|day|hour|minute|second|mile|km|duration|area)s?"
     r"(?![a-z])"
