@@ -53,7 +53,7 @@ _FLAT_STEPS = 3
 # from one posterior to another: most steps to the first, crosses of steps to others, and densities
 _NEARBY_STEPS = 20
 _NEARBY_CROSSES = (1, 1, 1)
-_NEARBY_ANNEALED = ((5, WIDER),)
+_NEARBY_ANNEALED = ((3, WIDER),)
 _MANY_BINS = 20_000
 _BATCH = 256
 # Weights are ignored only if no direction's sd is wrong by more than a seventh. An sd that is wrong
