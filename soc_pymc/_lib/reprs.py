@@ -40,7 +40,7 @@ def number(value: object, digits: int = 3) -> str:
 
 
 def digits(value: float) -> str:
-    """A number with enough digits to tell it from every other one."""
+    """A number in the fewest digits that distinguish it from all others."""
     return repr(float(value)).removesuffix(".0")
 
 
@@ -88,7 +88,7 @@ class Table(pd.DataFrame):
     def _texts(self) -> pd.DataFrame:
         """All cells as text, below the names of their columns."""
         indexed = not isinstance(self.index, pd.RangeIndex)
-        frame = pd.DataFrame(self).rename_axis(self.index.name or "")
+        frame = pd.DataFrame(self).rename_axis(str(self.index.name or ""))
         frame = frame.reset_index() if indexed else frame
         cells = frame.map(lambda x: visible(number(x))).astype(str)
         return pd.DataFrame([list(map(str, frame.columns)), *cells.to_numpy()])

@@ -139,8 +139,11 @@ class _Parser(argparse.ArgumentParser):
 class _Show(argparse.Action):
     """Prints the text that a function, the action's `const`, makes of the parser."""
 
-    def __init__(self, *flags: Any, **settings: Any) -> None:
-        super().__init__(*flags, nargs=0, default=argparse.SUPPRESS, **settings)
+    def __init__(
+        self, option_strings: Sequence[str], dest: str, **settings: Any
+    ) -> None:
+        settings |= {"nargs": 0, "default": argparse.SUPPRESS}
+        super().__init__(option_strings, dest, **settings)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
         print(self.const(parser).rstrip())
