@@ -47,7 +47,9 @@ from .special_functions import (
 )
 
 _GAMMA = PoissonGamma()  # the law of 1 / theta
-_STEPS = 8  # by which arguments of log Gamma functions are raised for Stirling's series
+# by which arguments are raised for Stirling's series, and for that of trigamma
+_STEPS = 6
+_RAISED = 4
 _EXACT_CV2 = 1e-3  # from which on the information of cv2 has digits in closed form
 _LEAST_CV2 = 1e-15  # which can be seen
 # thinned amounts stay positive
@@ -232,13 +234,29 @@ def _deviance(scaled: Floats, n: Floats) -> Floats:
 def log_rise(xp: ModuleType, shape: Tensor, size: Tensor) -> Tensor:
     """Log of Gamma(a + N) / Gamma(a), less N log a, with all digits as the shape a grows."""
     x = shape + _STEPS
-    end = x + size
-    value = (end - 0.5) * xp.log1p(size / x) - size + size * xp.log1p(_STEPS / shape)
-    value = value + stirling_series(end, STIRLING) - stirling_series(x, STIRLING)
-    steps = 1.0 + size / shape
-    for j in range(1, _STEPS):
-        steps = steps * (1.0 + size / (shape + j))
-    return value - xp.log(steps)
+    value = (x + size - (_STEPS + 0.5)) * xp.log1p(size / x) - size
+    value = value + size * xp.log1p(_STEPS / shape)
+    return value + _raised(xp, x + size) - _raised(xp, x)
+
+
+def _raised(xp: ModuleType, x: Tensor) -> Tensor:
+    """Stirling's series at x, less the logarithms of x - 1, ..., x - 6 over x, in pairs."""
+    inverse = 1.0 / x
+    square = inverse * inverse
+    pair = 1.0 - 7.0 * inverse
+    product = (pair + 6.0 * square) * (pair + 10.0 * square) * (pair + 12.0 * square)
+    return stirling_series(x, STIRLING) - xp.log(product)
+
+
+def _trigamma(x: Floats) -> Floats:
+    """Trigamma of x of 2 and more, to 1e-8."""
+    z = x + _RAISED
+    square = 1.0 / (z * z)
+    series = 1 / 6 - square * (1 / 30 - square * (1 / 42 - square / 30))
+    value = 1.0 / z + square * (0.5 + series / z)
+    for j in range(_RAISED):
+        value = value + 1.0 / (x + j) ** 2
+    return value
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,14 +311,15 @@ class AmountRows(RowSums):
         """Build from tables of cells with a column ``row``: joint cells, or both margins."""
         by_events = cells.get("joint") or cells["events"]
         by_amount = cells.get("joint") or cells["amounts"]
-        names = "n", *_EVENT_SUMS
-        sizes = weighted_points(rows, by_events, names)
-        points = weighted_points(rows, by_amount, ("n", *_AMOUNT_SUMS), _WEIGHTED_SUMS)
+        observed = by_amount["sum_y"] > 0
+        by_amount = {name: values[observed] for name, values in by_amount.items()}
+        sizes = weighted_points(rows, by_events, ("n", *_EVENT_SUMS))
+        names = "n", *_AMOUNT_SUMS
+        points = weighted_points(rows, by_amount, names, _WEIGHTED_SUMS, smooth=True)
         size, items = sizes.columns
         amount, number, weight = points.columns
-        log_amount = np.log(np.where(amount > 0, amount, 1.0))
         gamma = special.gammaln(np.where(size > 0, size, 1.0))
-        constant = np.bincount(points.row, (weight - number) * log_amount, rows)
+        constant = np.bincount(points.row, (weight - number) * np.log(amount), rows)
         return cls(
             sizes=sizes,
             points=points,
@@ -338,7 +357,7 @@ class AmountRows(RowSums):
         step = inverse * inverse / (1.0 + cv2)  # (a - 2) / (a - 1) / a^2
         between_both = -n * (n + 1.0) * step / (whole * (whole + inverse))
         a = 1.0 / np.maximum(inverse, _EXACT_CV2 / 2.0)
-        exact = special.polygamma(1, a) - special.polygamma(1, a + n)
+        exact = _trigamma(a) - _trigamma(a + n)
         exact = exact + n / (a - 1.0) * (a / (a + n + 1.0) / (a - 1.0) - 2.0 / (a + n))
         limit = 0.5 * r * (r + cv2) / (1.0 + r) ** 2
         of_cv2 = np.where(cv2 > _EXACT_CV2, exact / cv2**2, limit)
