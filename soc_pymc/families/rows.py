@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property, partial
-from itertools import permutations
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -18,13 +17,15 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy import special
 
-from .._lib.arrays import Columns, Floats, Ints, Pair
+from .._lib.arrays import Columns, Floats, Ints, Pair, Triple
 from .._lib.errors import FitError
 from .scales import EXACT_COUNTS
 from .special_functions import stirling_series
 
 Tensor = Any
 """An array, or a variable of PyTensor: log marginals use operators and functions of both."""
+Cells = Sequence[Any]
+"""Arrays of rows, as of `RowSums.cells`, or variables of PyTensor."""
 
 MEAN_ONLY = (
     "one trial per item shows the mean of theta given the score, and nothing of its variance; fit "
@@ -152,16 +153,12 @@ class RowSums(ABC):
 
     @staticmethod
     @abstractmethod
-    def log_probability(
-        xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Sequence[Tensor]
-    ) -> Tensor:
+    def log_probability(xp: ModuleType, curves: Pair, cells: Cells) -> Tensor:
         """Log marginal of rows (..., k) whose items have the same parameters (..., k)."""
 
     @staticmethod
     @abstractmethod
-    def draw_totals(
-        rng: Generator, location: Floats, dispersion: Floats, cells: Sequence[Floats]
-    ) -> Floats:
+    def draw_totals(rng: Generator, curves: Pair, cells: Cells) -> Floats:
         """Random totals (..., k) of rows whose items have the same parameters (..., k)."""
 
     @classmethod
@@ -178,9 +175,7 @@ class RowSums(ABC):
     def information(self, location: Floats, dispersion: Floats) -> Pair:
         """Fisher information of the location, and a lower bound of the dispersion's, by row."""
 
-    def joint_information(
-        self, location: Floats, dispersion: Floats
-    ) -> tuple[Floats, Floats, Floats]:
+    def joint_information(self, location: Floats, dispersion: Floats) -> Triple:
         """`information`, and that between both curves, by row."""
         return *self.information(location, dispersion), np.zeros_like(location)
 
@@ -195,7 +190,7 @@ class RowSums(ABC):
         """Log marginal of rows (..., k) from `cells`; `xp` is ``numpy`` or ``pytensor.tensor``."""
         *others, spread = cells
         curves = cls.widened(xp, location, dispersion, spread)
-        return cls.log_probability(xp, *curves, others)
+        return cls.log_probability(xp, curves, others)
 
     @classmethod
     def replicates(
@@ -205,7 +200,7 @@ class RowSums(ABC):
         *others, spread = cells
         with np.errstate(all="ignore"):
             curves = cls.widened(np, location, dispersion, spread)
-            return cls.draw_totals(rng, *curves, others)
+            return cls.draw_totals(rng, curves, others)
 
     def cells(self, rows: Ints | None = None) -> tuple[NDArray[Any], ...]:
         """All arrays of some rows; columns of cells are padded with zeros to (k, most cells)."""
@@ -381,7 +376,7 @@ class RowSums(ABC):
 # --- histograms of counts ------------------------------------------------------------------------
 
 
-def rising(xp: ModuleType, cv2: Tensor, cells: Sequence[Tensor]) -> Tensor:
+def rising(xp: ModuleType, cv2: Tensor, cells: Cells) -> Tensor:
     """Sums over items, by row (..., k), of log1p(j cv2) over j < y; columns are of `histogram`."""
     # below 32 from the number of items with y > j, from there on by Stirling's series
     step, over, excess, weight = cells
