@@ -489,8 +489,7 @@ class _Sheet:
         name = self._named(index.cast("int64"))
         names = [next(self._names) for _ in arrays]
         columns = zip((name, *names), (np.arange(len(arrays[0])), *arrays), strict=True)
-        arrays = {f"soc_{key}": array for key, array in columns}
-        places = small_table(self.rows, **arrays)
+        places = small_table(self.rows, **{f"soc_{k}": values for k, values in columns})
         self.rows = self.rows.inner_join(places, f"soc_{name}")
         return [self[name] for name in names]
 
