@@ -22,6 +22,7 @@ from .._lib.errors import FitError
 from .._lib.files import Saved, read_saved, save_netcdf
 from .._lib.reprs import (
     Entries,
+    Table,
     groups_row,
     html_table,
     lines,
@@ -356,7 +357,7 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
             for name in ("prior", "method", "status")
         }
         table = attrs.pop("selection", None)
-        selection = None if table is None else pd.DataFrame(json.loads(table))
+        selection = None if table is None else Table(json.loads(table))
         tree.attrs = attrs
         tree = without_recipes(tree, records["prior"])
         return Fit(tree, **records, selection=selection)

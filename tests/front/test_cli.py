@@ -326,9 +326,26 @@ def test_errors_are_one_line(words, text, files, monkeypatch, capsys):
     error = capsys.readouterr().err.strip()
     assert error.startswith("soc-pymc: error: ")
     assert text in error
-    assert error.endswith(f"; soc-pymc {words[0]} --help lists all options")
+    assert error.endswith(f"; soc-pymc {words[0]} --help-all lists all options")
     assert "\n" not in error
     assert set(files.iterdir()) == before
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_a_screen_and_has_an_example(command, capsys, monkeypatch):
+    """Of 80 columns and 40 lines; the others are shown on request."""
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = {}
+    for flag in ("--help", "--help-all"):
+        with pytest.raises(SystemExit) as end:
+            main([command, flag])
+        assert end.value.code == 0
+        lines[flag] = capsys.readouterr().out.splitlines()
+    assert len(lines["--help"]) <= 40
+    assert max(map(len, lines["--help-all"])) <= 80
+    assert any(line.startswith(f"example: soc-pymc {command} ") for line in lines["--help"])
+    if command in ("run", "summarize", "check"):
+        assert any("--cluster" in line for line in lines["--help-all"])
 
 
 @pytest.mark.parametrize(
