@@ -119,10 +119,9 @@ class MixtureCells:
         row, _, _, outcomes = self.joint
         return np.bincount(row.astype(int), outcomes, len(self.constant))
 
-    def _components(self) -> Pair:
+    def _components(self, family: Family) -> Pair:
         """Parameters (rows, R) of the components, the last of theta = 0 if it may be 0."""
         forms = self.forms
-        family = forms.family
         bounds = forms.bounds
         unit = bounds.unit[:, None]
         moments = forms.mean, forms.variance, bounds.middle[:, None]
@@ -135,7 +134,9 @@ class MixtureCells:
 
     def draw(self, predictors: Floats, rng: np.random.Generator) -> Floats:
         """Replicates (draws, rows) of the rows' totals at predictors (draws, rows, P)."""
-        parameters = self._components()
+        family = self.forms.family
+        assert isinstance(family, Family)
+        parameters = self._components(family)
         number = len(self.constant)
         row, items = self.joint[:2].astype(int)
         size = self.joint[2]
@@ -150,7 +151,7 @@ class MixtureCells:
             place = np.repeat(np.arange(counts.size), counts.ravel())
             cell, component = np.divmod(place, counts.shape[1])
             of_items = [x[row[cell], component] for x in parameters]
-            outcome = self.forms.family.simulate(*of_items, size[cell], rng)
+            outcome = family.simulate(*of_items, size[cell], rng)
             drawn[k] = np.bincount(row[cell], outcome, number)
         return drawn
 

@@ -153,7 +153,7 @@ def test_the_readme_runs_where_warnings_are_errors(tables):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
     words = [sys.executable, "-W", "error", "-c", code]
     run = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-    assert run.stdout.endswith("True 3000 CheckResult\n"), run.stderr
+    assert run.stdout.endswith("True 5000 CheckResult\n"), run.stderr
     assert blocks(ROOT / "docs/index.md", "python")[0] == blocks(ROOT / "README.md", "python")[0]
 
 
