@@ -150,8 +150,8 @@ class MixtureCells:
             counts = rng.multinomial(items, weight[row])
             place = np.repeat(np.arange(counts.size), counts.ravel())
             cell, component = np.divmod(place, counts.shape[1])
-            of_items = [x[row[cell], component] for x in parameters]
-            outcome = family.simulate(*of_items, size[cell], rng)
+            a, b = (x[row[cell], component] for x in parameters)
+            outcome = family.simulate(a, b, size[cell], rng)
             drawn[k] = np.bincount(row[cell], outcome, number)
         return drawn
 
