@@ -33,9 +33,11 @@ OUTER_LEVEL = 0.005
 # error of a quantile's last step but one, as a logit: the step squares it
 CLOSE = 1e-3
 _ROUNDING = 1e-15  # relative size of a step that changes no digit
-# weight that does not move a quantile; log share that is 0
+# weight that does not move a quantile; logs of shares and densities that are 0; a small theta
+# whose powers are 0: some engines fail where a product underflows
 FAINT = 1e-13
 _LEAST_LOG = -300.0
+_LEAST_THETA = 1e-40
 _AT_ONCE = 1 << 15  # numbers in one array of nodes x items
 # members from which quantiles are first found among a share of them
 _MANY = 200
@@ -50,6 +52,7 @@ ARRAYS = SimpleNamespace(
     log=np.log, exp=np.exp, sqrt=np.sqrt, low=np.minimum, high=np.maximum, where=np.where,
     # for values that are used often
     clip=np.clip, exact=float, keep=lambda value: value,
+    scaled=lambda b, t: np.clip(b * np.exp(t), 1e-300, 1e90),
     # over an item's nodes
     total=lambda *values: [value.sum(axis=0) for value in values],
     most=lambda value: value.max(axis=0), interp=np.interp,
@@ -62,7 +65,7 @@ Place = namedtuple("Place", "x w outcome size")
 # theta of items: weights and parameters (members, n), their moments, and P(theta = 0) or None; by
 # `nodes_given` also flags of items, and how a mixture's weights vary
 Mixture = namedtuple(
-    "Mixture", "weight a b averages zero flagged ways", defaults=(None, None, ())
+    "Mixture", "weight a b averages zero flagged loadings", defaults=(None, None, ())
 )
 
 
@@ -102,13 +105,18 @@ def _log_rise(x: Numbers, k: Numbers, xp: Functions) -> Numbers:
     return k * xp.log(end) - 0.5 * k * k / end * bend + _half(end) - _half(n) - steps
 
 
+def _density(log: Numbers, xp: Functions) -> Numbers:
+    return xp.exp(xp.high(log, _LEAST_LOG))
+
+
 def _normal_cdf(z: Numbers, xp: Functions) -> Numbers:
     """Normal distribution function to 1e-7 (Abramowitz and Stegun 1964, 26.2.17)."""
     # the density at 40 is 0 as a float64
     z = xp.keep(xp.clip(z, -40.0, 40.0))
     u = xp.keep(1.0 / (1.0 + 0.2316419 * xp.high(z, -z)))
     poly = -0.356563782 + u * (1.781477937 + u * (-1.821255978 + u * 1.330274429))
-    tail = xp.exp(-0.5 * z * z) * u * (0.31938153 + u * poly) / math.sqrt(2.0 * math.pi)
+    density = _density(-0.5 * z * z, xp)
+    tail = density * u * (0.31938153 + u * poly) / math.sqrt(2.0 * math.pi)
     return xp.where(z > 0, 1.0 - tail, tail)
 
 
@@ -206,15 +214,14 @@ class GammaFormulas(Formulas):
 
     def law(self, a: Numbers, b: Numbers, t: Numbers, xp: Functions) -> Pair:
         # by Peizer and Pratt at a + 4
-        x = xp.keep(xp.clip(b * xp.exp(t), 1e-300, 1e90))
+        x = xp.keep(xp.scaled(b, t))
         n = a + 3.5
         bend, log = _deviance(n / x, xp)
         deviation = x - n
         slope = xp.keep(bend / x)
         scale = math.prod((a + i) / n for i in range(4)) * xp.sqrt(n / (2.0 * math.pi))
-        density = xp.keep(
-            scale * xp.exp(3.5 * log - 0.5 * deviation * deviation * slope - _half(n))
-        )
+        exponent = 3.5 * log - 0.5 * deviation * deviation * slope - _half(n)
+        density = xp.keep(scale * _density(exponent, xp))
         z = (deviation - 1 / 6 - 0.02 / (a + 4.0)) * xp.sqrt(slope)
         return _normal_cdf(z, xp) + density * _raised(a, x), density
 
@@ -280,9 +287,10 @@ class BetaFormulas(Formulas):
         rise = math.prod((a + i) / m * (b + i) / n for i in range(4))
         scale = rise / math.prod((s + i) / total for i in range(7))
         density = xp.keep(
-            scale * xp.sqrt(m * n / total / (2.0 * math.pi)) * xp.exp(exponent)
+            scale * xp.sqrt(m * n / total / (2.0 * math.pi)) * _density(exponent, xp)
         )
-        upper = math.prod((p * (s + i) / (a + i) for i in range(4)), start=density)
+        least = xp.keep(xp.high(p, _LEAST_THETA))
+        upper = math.prod((least * (s + i) / (a + i) for i in range(4)), start=density)
         upper = upper * _raised(b, q * (s + 4), q)
         correction = 0.02 * (q / (a + 4.0) - p / (b + 4.0) + (q - 0.5) / (s + 8.0))
         z = (deviation + p / 3 - 1 / 6 - correction) * xp.sqrt(
@@ -334,7 +342,8 @@ class NormalFormulas(Formulas):
         return t
 
     def law(self, a: Numbers, b: Numbers, t: Numbers, xp: Functions) -> Pair:
-        density = xp.exp(-0.5 * (t - a) * (t - a) / b) / xp.sqrt(2.0 * math.pi * b)
+        density = _density(-0.5 * (t - a) * (t - a) / b, xp)
+        density = density / xp.sqrt(2.0 * math.pi * b)
         return _normal_cdf((t - a) / xp.sqrt(b), xp), density
 
     def middle(self, a: Numbers, b: Numbers, xp: Functions) -> Pair:
@@ -668,12 +677,12 @@ def nodes_given(
 ) -> Mixture:
     """Weights and parameters (nodes, n) given outcomes; P(theta = 0), moments and flags (n,).
 
-    And the ways (nodes, n) in which a mixture's weights vary before the outcomes.
+    And the loadings (nodes, n) of the covariance of a mixture's weights before the outcomes.
     """
     x, w, y, n = place
     family = formulas_of(meta)
     sums = list[Any]()
-    ways = [values for name, values in node.items() if name.startswith("way_")]
+    loadings = [values for name, values in node.items() if name.startswith("way_")]
     powers = {f"{i}{j}": math.prod([x] * i + [w] * j) for i, j in meta["terms"]}
     weight, *curves = (
         xp.keep(sum(node[f"{name}_{term}"] * power for term, power in powers.items()))
@@ -684,7 +693,9 @@ def nodes_given(
     ]
     a, b = map(xp.keep, family.parameters(curves[0], curves[1], xp))
     if meta["mixture"]:
-        weight, *sums = reweighted(ways, weight, family.log_factor(a, b, y, n, xp), xp)
+        weight, *sums = reweighted(
+            loadings, weight, family.log_factor(a, b, y, n, xp), xp
+        )
     if meta["zero"]:
         sums.append(xp.where(node["is_zero"], weight, 0.0))
         weight = xp.keep(xp.where(node["is_zero"], 0.0, weight))
@@ -697,22 +708,29 @@ def nodes_given(
     )
     zero = sums[1] / (sums[1] + total) if meta["zero"] else None
     flagged = ~close | (node["wide"] > 0) | (x < 0.0) | (x > 1.0)
-    given = {"averages": averages, "zero": zero, "flagged": flagged, "ways": ways}
+    given = {
+        "averages": averages,
+        "zero": zero,
+        "flagged": flagged,
+        "loadings": loadings,
+    }
     return Mixture(weight / total, a, b, **given)
 
 
 def reweighted(
-    ways: Sequence[Numbers], weight: Numbers, log_density: Numbers, xp: Functions
+    loadings: Sequence[Numbers], weight: Numbers, log_density: Numbers, xp: Functions
 ) -> Pair:
     """A mixture's weights given log densities of the outcome, and terms of how far they move."""
     # polynomials may be < 0
     prior = xp.keep(xp.high(weight, 0.0))
     log_p = xp.keep(log_density)
-    p = xp.keep(xp.exp(xp.high(log_p - xp.most(log_p), _LEAST_LOG)))
-    total, *shifts = xp.total(prior * p, *(way * p for way in ways))
+    p = xp.keep(_density(log_p - xp.most(log_p), xp))
+    total, *shifts = xp.total(prior * p, *(loading * p for loading in loadings))
     # Bayes' rule, averaged over uncertain weights as if they and their sum were lognormal
     shifts = [xp.keep(shift / total) for shift in shifts]
-    change = sum(way * shift for way, shift in zip(ways, shifts, strict=True))
+    change = sum(
+        loading * shift for loading, shift in zip(loadings, shifts, strict=True)
+    )
     change = xp.keep(change / xp.high(prior, 1e-100))
     share = xp.keep(prior * p / total)
     return xp.keep(share / xp.high(1.0 + change, 0.1)), share * change * change

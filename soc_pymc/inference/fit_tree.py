@@ -18,13 +18,12 @@ from .._model.coordinates import Space
 from .._model.mixture_cells import WITHIN_BOUNDS
 from .._model.pilot import Pilot
 from .._model.problem import Problem, build, check_prior, mixture_data, prior_draws
-from .._model.rows import Rows, positions, rows_of
+from .._model.rows import Rows, placed_rows, positions
 from .._model.splines import Axis, project_monotone
 from .._model.terms import Curve
 from ..data.items import Grouping
 from ..data.statistics import Statistics
 from ..families.priors import Prior
-from ..families.rows import RowSums
 from ..families.scales import RANK, SCALES
 from ..families.truncated import TruncatedRows
 from ..fits.fit import (
@@ -238,7 +237,7 @@ def bin_table(
     outcome = stats.outcome
     occupied = np.flatnonzero(data["n"].to_numpy() > 0)
     n = data["n"].to_numpy()[occupied]
-    rows, _ = rows_of(stats, stats.family, atoms=atoms)
+    rows = placed_rows(stats, stats.family, False, False, atoms, stats.bins)
     score = axes[0].inverse(positions(axes[0], rows)[0])
     score[rows.atom > 0] = rows.atoms
     columns = {"score": score, "n_items": n}
@@ -384,11 +383,13 @@ def arviz_groups(
             kept = np.flatnonzero(says)
         of_rows = deferred("log_likelihood", *names, rows, posterior, starts[says])
         groups["log_likelihood"] = of_rows.merge(likelihood)
-    if not built.mixture:
+    # cells hold no law of true noise, and none of items that are absent
+    if not built.mixture or not (stats.noise_law or stats.truncated):
         few = prior.isel(draw=slice(_FEWEST_REPLICATES))
         for group, draws in (("prior", few), ("posterior", posterior)):
             predictive = f"{group}_predictive"
-            thinned = _thinned(draws, built.pilot.data)
+            cells = n.sum() if built.mixture else built.pilot.data.number_of_cells
+            thinned = _thinned(draws, number, int(cells))
             seeds = np.array([seed, thinned.sizes["chain"], *kept])
             groups[predictive] = deferred(
                 predictive, name, dim=dim, rows=rows, draws=thinned, argument=seeds
@@ -415,14 +416,11 @@ def _telling(rows: RowValues, posterior: xr.Dataset, starts: Ints) -> Bools:
     return telling(rows.log_likelihood(some, starts))
 
 
-def _thinned(draws: xr.Dataset, data: RowSums) -> xr.Dataset:
+def _thinned(draws: xr.Dataset, rows: int, cells: int) -> xr.Dataset:
     """Evenly spaced draws, as many as have replicates that do not take long."""
     chains = draws.sizes["chain"]
     size = draws.sizes["draw"]
-    most = min(
-        _MOST_REPLICATED // len(data.total),
-        max(_FEWEST_REPLICATES, _MOST_DRAWN // data.number_of_cells),
-    )
+    most = min(_MOST_REPLICATED // rows, max(_FEWEST_REPLICATES, _MOST_DRAWN // cells))
     per_chain = min(size, max(1, most // chains))
     return draws.isel(draw=np.arange(per_chain) * size // per_chain)
 
