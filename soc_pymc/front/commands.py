@@ -146,7 +146,7 @@ class _Show(argparse.Action):
         super().__init__(option_strings, dest, **settings)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        print(self.const(parser).rstrip())
+        print(self.const(parser).rstrip(), flush=True)
         parser.exit()
 
 
