@@ -62,7 +62,7 @@ Place = namedtuple("Place", "x w outcome size")
 # theta of items: weights and parameters (members, n), their moments, and P(theta = 0) or None; by
 # `nodes_given` also flags of items, and how a mixture's weights vary
 Mixture = namedtuple(
-    "Mixture", "weight a b averages zero flagged ways", defaults=(None, None, ())
+    "Mixture", "weight a b averages zero flagged loadings", defaults=(None, None, ())
 )
 
 
@@ -668,12 +668,12 @@ def nodes_given(
 ) -> Mixture:
     """Weights and parameters (nodes, n) given outcomes; P(theta = 0), moments and flags (n,).
 
-    And the ways (nodes, n) in which a mixture's weights vary before the outcomes.
+    And the loadings (nodes, n) of the covariance of a mixture's weights before the outcomes.
     """
     x, w, y, n = place
     family = formulas_of(meta)
     sums = list[Any]()
-    ways = [values for name, values in node.items() if name.startswith("way_")]
+    loadings = [values for name, values in node.items() if name.startswith("way_")]
     powers = {f"{i}{j}": math.prod([x] * i + [w] * j) for i, j in meta["terms"]}
     weight, *curves = (
         xp.keep(sum(node[f"{name}_{term}"] * power for term, power in powers.items()))
@@ -684,7 +684,9 @@ def nodes_given(
     ]
     a, b = map(xp.keep, family.parameters(curves[0], curves[1], xp))
     if meta["mixture"]:
-        weight, *sums = reweighted(ways, weight, family.log_factor(a, b, y, n, xp), xp)
+        weight, *sums = reweighted(
+            loadings, weight, family.log_factor(a, b, y, n, xp), xp
+        )
     if meta["zero"]:
         sums.append(xp.where(node["is_zero"], weight, 0.0))
         weight = xp.keep(xp.where(node["is_zero"], 0.0, weight))
@@ -697,22 +699,29 @@ def nodes_given(
     )
     zero = sums[1] / (sums[1] + total) if meta["zero"] else None
     flagged = ~close | (node["wide"] > 0) | (x < 0.0) | (x > 1.0)
-    given = {"averages": averages, "zero": zero, "flagged": flagged, "ways": ways}
+    given = {
+        "averages": averages,
+        "zero": zero,
+        "flagged": flagged,
+        "loadings": loadings,
+    }
     return Mixture(weight / total, a, b, **given)
 
 
 def reweighted(
-    ways: Sequence[Numbers], weight: Numbers, log_density: Numbers, xp: Functions
+    loadings: Sequence[Numbers], weight: Numbers, log_density: Numbers, xp: Functions
 ) -> Pair:
     """A mixture's weights given log densities of the outcome, and terms of how far they move."""
     # polynomials may be < 0
     prior = xp.keep(xp.high(weight, 0.0))
     log_p = xp.keep(log_density)
     p = xp.keep(xp.exp(xp.high(log_p - xp.most(log_p), _LEAST_LOG)))
-    total, *shifts = xp.total(prior * p, *(way * p for way in ways))
+    total, *shifts = xp.total(prior * p, *(loading * p for loading in loadings))
     # Bayes' rule, averaged over uncertain weights as if they and their sum were lognormal
     shifts = [xp.keep(shift / total) for shift in shifts]
-    change = sum(way * shift for way, shift in zip(ways, shifts, strict=True))
+    change = sum(
+        loading * shift for loading, shift in zip(loadings, shifts, strict=True)
+    )
     change = xp.keep(change / xp.high(prior, 1e-100))
     share = xp.keep(prior * p / total)
     return xp.keep(share / xp.high(1.0 + change, 0.1)), share * change * change

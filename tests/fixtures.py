@@ -153,7 +153,7 @@ def postgres_server():
         with postgres.server() as arguments:
             yield arguments
     except postgres.Absent as error:
-        pytest.skip(str(error))
+        pytest.skip(f"no PostgreSQL server could be started: {error}; other engines are tested")
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Pair = tuple[Floats, Floats]
+Triple = tuple[Floats, Floats, Floats]
 Columns = Mapping[str, NDArray[Any]]
 """Columns of a table by name."""
 

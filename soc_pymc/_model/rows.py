@@ -117,22 +117,34 @@ def rows_of(
 
     Bins of the scores `atoms` stay alone.
     """
-    family.rows.check(stats.table("part"))
     if not most_bins:
         most_bins = MOST_BINS if by_size or grouped else stats.bins
+    rows = placed_rows(stats, family, grouped, by_size, atoms, most_bins)
+    names = ("part", *family.outcome.margins)
+    if by_size or stats.noise_law:
+        names = ("joint",)
+    cells = {name: cells_by_row(stats, rows, name) for name in names}
+    if rows.keys.place_of[-1] + 1 < stats.bins:  # bins are merged
+        cells |= {name: pooled(cells[name]) for name in names if name != "part"}
+    return rows, family.rows_of(len(rows.n), cells)
+
+
+def placed_rows(
+    stats: Statistics,
+    family: Family,
+    grouped: bool,
+    by_size: bool,
+    atoms: Sequence[float],
+    most_bins: int,
+) -> Rows:
+    """Rows as of `rows_of`, without their sums."""
+    family.rows.check(stats.table("part"))
     at_atoms = stats.bins_of(atoms)
     place_of = _places(stats, most_bins, at_atoms)
     size_cell = family.outcome.size_cell if by_size else ""
-    no_cells = np.empty(0, dtype=np.int64)
-    keys = Keys(grouped, size_cell, place_of, no_cells)
+    keys = Keys(grouped, size_cell, place_of, np.empty(0, dtype=np.int64))
     limit = _size_limit(stats, family.outcome)
-    rows = _rows_by_key(stats, family, keys, at_atoms, limit)
-    by_cell = by_size or stats.noise_law
-    names = ("joint",) if by_cell else ("part", *family.outcome.margins)
-    cells = {name: cells_by_row(stats, rows, name) for name in names}
-    if place_of[-1] + 1 < stats.bins:  # bins are merged
-        cells |= {name: pooled(cells[name]) for name in names if name != "part"}
-    return rows, family.rows_of(len(rows.n), cells)
+    return _rows_by_key(stats, family, keys, at_atoms, limit)
 
 
 def _size_limit(stats: Statistics, outcome: Outcome) -> float | None:

@@ -360,12 +360,12 @@ def replicated_distances(shift: Floats, shared: Floats, rng: Generator) -> Float
     flat = shift[..., ::_COARSE].reshape(len(shift), -1) / np.sqrt(len(shift))
     size, directions = np.linalg.eigh(flat @ flat.T)
     counts = np.cumsum(size) > _FAINT_DIRECTION * size.sum()
-    ways = (directions[:, counts].T @ flat).astype(np.float32)
+    loadings = (directions[:, counts].T @ flat).astype(np.float32)
     shape = (len(n), _PATHS_AT_ONCE, len(step))
     distances = []
     for _ in range(_PATHS // _PATHS_AT_ONCE):
-        # independent Normal multiples of the ways have the covariance of the draws' shifts
-        mix = rng.standard_normal((_PATHS_AT_ONCE, len(ways)), dtype=np.float32)
+        # independent Normal multiples of the loadings have the covariance of the draws' shifts
+        mix = rng.standard_normal((_PATHS_AT_ONCE, len(loadings)), dtype=np.float32)
         walk = rng.standard_normal(shape, dtype=np.float32) * np.sqrt(
             step, dtype=np.float32
         )
@@ -374,7 +374,7 @@ def replicated_distances(shift: Floats, shared: Floats, rng: Generator) -> Float
         bridge -= walk  # from 0 on, at the beginning of each step
         bridge -= GRID[::_COARSE].astype(np.float32) * end
         strayed = root.astype(np.float32) @ bridge.reshape(len(n), -1)
-        strayed = strayed.reshape(shape) + (mix @ ways).reshape(
+        strayed = strayed.reshape(shape) + (mix @ loadings).reshape(
             _PATHS_AT_ONCE, len(n), -1
         ).swapaxes(0, 1)
         distances.append(np.abs(strayed).max(axis=-1).T)

@@ -9,34 +9,25 @@ Y = k y and N = k n, the log marginal of a row needs one histogram over events a
     log Gamma(a + N) / Gamma(a) - (a + N) log(1 + Y / b) + N log(Y / b) - log Gamma(N) - log y.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import optimize, special
 
-from .._lib.arrays import Bools, Columns, Floats, Pair
+from .._lib.arrays import Bools, Columns, Floats, Pair, Triple
 from .._lib.errors import ItemsError
 from ..prior_table import InverseGammaFormulas
 from .family import Family, Generators
-from .mixtures import LOWEST, ComponentGrid, Frame, Relative, between, reciprocal
-from .outcome import (
-    SCORES,
-    Outcome,
-    Table,
-    Validity,
-    Words,
-    residual_squares,
-    sum_of,
-    uniform_range,
-)
+from .mixtures import ComponentGrid, Frame, LogLaw, Relative, along_path, reciprocal
+from .outcome import Outcome, Table, Validity, Words, residual_squares, uniform_range
 from .poisson import EXPOSURE_CELLS, PoissonGamma, PoissonRows, inverse_trigamma
 from .priors import InverseGamma, InverseGammaMixture
-from .rows import Ragged, RowSums, Tensor, weighted_points
+from .rows import Cells, Ragged, RowSums, Tensor, weighted_points
 from .scales import LARGEST_COUNT, LOG, Bounds
 from .special_functions import (
     STIRLING,
@@ -47,7 +38,9 @@ from .special_functions import (
 )
 
 _GAMMA = PoissonGamma()  # the law of 1 / theta
-_STEPS = 8  # by which arguments of log Gamma functions are raised for Stirling's series
+# by which arguments are raised for Stirling's series, and for that of trigamma
+_STEPS = 6
+_RAISED = 4
 _EXACT_CV2 = 1e-3  # from which on the information of cv2 has digits in closed form
 _LEAST_CV2 = 1e-15  # which can be seen
 # thinned amounts stay positive
@@ -108,7 +101,7 @@ class AmountOutcome(Outcome):
         "positive without events (column {size!r}), or 0 with some",
     )
     tables: ClassVar[Mapping[str, Table]] = {
-        "part": Table.part("sum_N", "sum_y", *SCORES),
+        "part": Table.part("sum_N", "sum_y"),
         "events": Table.margin(_EVENT_CELLS, *_EVENT_SUMS, "sum_y", "sum_y2", "sum_yN"),
         "amounts": Table.margin(_AMOUNT_CELLS, *_AMOUNT_SUMS, *_WEIGHTED_SUMS),
         "joint": Table.joint(
@@ -232,13 +225,29 @@ def _deviance(scaled: Floats, n: Floats) -> Floats:
 def log_rise(xp: ModuleType, shape: Tensor, size: Tensor) -> Tensor:
     """Log of Gamma(a + N) / Gamma(a), less N log a, with all digits as the shape a grows."""
     x = shape + _STEPS
-    end = x + size
-    value = (end - 0.5) * xp.log1p(size / x) - size + size * xp.log1p(_STEPS / shape)
-    value = value + stirling_series(end, STIRLING) - stirling_series(x, STIRLING)
-    steps = 1.0 + size / shape
-    for j in range(1, _STEPS):
-        steps = steps * (1.0 + size / (shape + j))
-    return value - xp.log(steps)
+    value = (x + size - (_STEPS + 0.5)) * xp.log1p(size / x) - size
+    value = value + size * xp.log1p(_STEPS / shape)
+    return value + _raised(xp, x + size) - _raised(xp, x)
+
+
+def _raised(xp: ModuleType, x: Tensor) -> Tensor:
+    """Stirling's series at x, less the logarithms of x - 1, ..., x - 6 over x, in pairs."""
+    inverse = 1.0 / x
+    square = inverse * inverse
+    pair = 1.0 - 7.0 * inverse
+    product = (pair + 6.0 * square) * (pair + 10.0 * square) * (pair + 12.0 * square)
+    return stirling_series(x, STIRLING) - xp.log(product)
+
+
+def _trigamma(x: Floats) -> Floats:
+    """Trigamma of x of 2 and more, to 1e-8."""
+    z = x + _RAISED
+    square = 1.0 / (z * z)
+    series = 1 / 6 - square * (1 / 30 - square * (1 / 42 - square / 30))
+    value = 1.0 / z + square * (0.5 + series / z)
+    for j in range(_RAISED):
+        value = value + 1.0 / (x + j) ** 2
+    return value
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,12 +267,12 @@ class AmountRows(RowSums):
     nothing = "there are no events"
     coupled = True
     widened = staticmethod(PoissonRows.widened)
+    can_fit = PoissonRows.can_fit
 
     @staticmethod
-    def log_probability(
-        xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Sequence[Tensor]
-    ) -> Tensor:
+    def log_probability(xp: ModuleType, curves: Pair, cells: Cells) -> Tensor:
         """Log marginal of rows without spread."""
+        location, dispersion = curves
         size, items, amount, number, weight, _, events, _, constant = cells
         cv2 = xp.exp(dispersion)
         shape = (2.0 + 1.0 / cv2)[..., None]
@@ -274,10 +283,9 @@ class AmountRows(RowSums):
         return constant + rises - tails + events * (xp.log1p(share) - location)
 
     @staticmethod
-    def draw_totals(
-        rng: Generator, location: Floats, dispersion: Floats, cells: Sequence[Floats]
-    ) -> Floats:
+    def draw_totals(rng: Generator, curves: Pair, cells: Cells) -> Floats:
         """Random amounts of rows: of one item with the mean and variance of their sum."""
+        location, dispersion = curves
         size, items, *_, events, multiple, _ = cells
         known = np.maximum(events, 1e-300)
         cv2 = np.exp(dispersion)
@@ -289,24 +297,31 @@ class AmountRows(RowSums):
         return np.asarray(amount * theta / multiple)
 
     @classmethod
-    def of(cls, rows: int, cells: Mapping[str, Columns]) -> "AmountRows":
+    def of(
+        cls, rows: int, cells: Mapping[str, Columns], shape: float = 1.0
+    ) -> "AmountRows":
         """Build from tables of cells with a column ``row``: joint cells, or both margins."""
         by_events = cells.get("joint") or cells["events"]
         by_amount = cells.get("joint") or cells["amounts"]
-        names = "n", *_EVENT_SUMS
-        sizes = weighted_points(rows, by_events, names)
-        points = weighted_points(rows, by_amount, ("n", *_AMOUNT_SUMS), _WEIGHTED_SUMS)
-        size, items = sizes.columns
+        observed = by_amount["sum_y"] > 0
+        by_amount = {name: values[observed] for name, values in by_amount.items()}
+        sizes = weighted_points(rows, by_events, ("n", *_EVENT_SUMS))
+        names = "n", *_AMOUNT_SUMS
+        points = weighted_points(rows, by_amount, names, _WEIGHTED_SUMS, smooth=True)
+        events, items = sizes.columns
+        size = shape * events
         amount, number, weight = points.columns
-        log_amount = np.log(np.where(amount > 0, amount, 1.0))
+        scaled = shape * amount
+        weight = shape * weight
+        log_amounts = weight * np.log(scaled) - number * np.log(amount)
         gamma = special.gammaln(np.where(size > 0, size, 1.0))
-        constant = np.bincount(points.row, (weight - number) * log_amount, rows)
+        constant = np.bincount(points.row, log_amounts, rows)
         return cls(
-            sizes=sizes,
-            points=points,
+            sizes=Ragged(sizes.start, (size, items)),
+            points=Ragged(points.start, (scaled, number, weight)),
             total=np.bincount(by_amount["row"], by_amount["sum_y"], rows),
-            number=np.bincount(by_amount["row"], by_amount["sum_N"], rows),
-            multiple=np.ones(rows),
+            number=shape * np.bincount(by_amount["row"], by_amount["sum_N"], rows),
+            multiple=np.full(rows, shape),
             constant=constant - np.bincount(sizes.row, items * gamma, rows),
             spread=np.zeros(rows),
         )
@@ -321,9 +336,7 @@ class AmountRows(RowSums):
         of_mean, of_dispersion, _ = self.joint_information(location, dispersion)
         return of_mean, of_dispersion
 
-    def joint_information(
-        self, location: Floats, dispersion: Floats
-    ) -> tuple[Floats, Floats, Floats]:
+    def joint_information(self, location: Floats, dispersion: Floats) -> Triple:
         """`information`, and that between both curves, by row."""
         _, log_cv2 = self.widened(np, location, dispersion, self.spread)
         chain = np.exp(dispersion - log_cv2) * (1.0 + self.spread)
@@ -338,7 +351,7 @@ class AmountRows(RowSums):
         step = inverse * inverse / (1.0 + cv2)  # (a - 2) / (a - 1) / a^2
         between_both = -n * (n + 1.0) * step / (whole * (whole + inverse))
         a = 1.0 / np.maximum(inverse, _EXACT_CV2 / 2.0)
-        exact = special.polygamma(1, a) - special.polygamma(1, a + n)
+        exact = _trigamma(a) - _trigamma(a + n)
         exact = exact + n / (a - 1.0) * (a / (a + n + 1.0) / (a - 1.0) - 2.0 / (a + n))
         limit = 0.5 * r * (r + cv2) / (1.0 + r) ** 2
         of_cv2 = np.where(cv2 > _EXACT_CV2, exact / cv2**2, limit)
@@ -353,11 +366,6 @@ class AmountRows(RowSums):
         """Log of the overall mean, and the prior's own level."""
         mean = (self.total * self.multiple).sum() / self.number.sum()
         return float(np.log(mean)), self.dispersion_level[0]
-
-    @property
-    def can_fit(self) -> NDArray[np.bool_]:
-        """Rows with an event."""
-        return self.total > 0
 
 
 # --- the family ----------------------------------------------------------------------------------
@@ -387,28 +395,7 @@ class GammaInverseGamma(InverseGammaFormulas, Family):
         return {"shape": self.shape}
 
     def rows_of(self, rows: int, cells: Mapping[str, Columns]) -> RowSums:
-        # in units of an amount over its shape
-        scaled = {name: self._scaled(table) for name, table in cells.items()}
-        sums = AmountRows.of(rows, scaled)
-        size, items = sums.sizes.columns
-        number = np.bincount(sums.sizes.row, np.where(size > 0, items, 0.0), rows)
-        return replace(
-            sums,
-            total=sums.total / self.shape,
-            multiple=self.shape * sums.multiple,
-            constant=sums.constant + number * np.log(self.shape),
-        )
-
-    def _scaled(self, table: Columns) -> Columns:
-        """Sums with powers of the shape, as of items with these multiples."""
-        powers = {}
-        for name in table:
-            power = sum_of(name) if name.startswith("sum_") else None
-            powers[name] = power.outcome + power.size if power else 0
-        return {
-            name: values * self.shape ** powers[name] if powers[name] else values
-            for name, values in table.items()
-        }
+        return AmountRows.of(rows, cells, self.shape)
 
     def to_curves(self, a: Floats, b: Floats) -> Pair:
         return np.log(b) - np.log(a - 1.0), -np.log(a - 2.0)
@@ -456,18 +443,13 @@ class GammaInverseGamma(InverseGammaFormulas, Family):
         below, upto = super().cdf_interval(y, size, location, dispersion)
         return below, np.where(np.asarray(size) > 0, upto, 1.0)
 
-    def simulate(
-        self, location: Floats, dispersion: Floats, size: Floats, rng: Generator
-    ) -> Floats:
-        a, b = self.to_parameters(location, dispersion)
+    def simulate(self, a: Floats, b: Floats, size: Floats, rng: Generator) -> Floats:
         amount = rng.standard_gamma(self.shape * size, np.shape(a)) / self.shape
         return np.asarray(amount * (b / rng.standard_gamma(a)))
 
     further_scale = LOG
 
-    def outcome_moments(
-        self, a: Floats, b: Floats, size: Floats
-    ) -> tuple[Floats, Floats, Floats]:
+    def outcome_moments(self, a: Floats, b: Floats, size: Floats) -> Triple:
         n = self.shape * np.maximum(size, 1.0)
         mean = special.psi(n) - np.log(self.shape) + np.log(b) - special.psi(a)
         variance = special.polygamma(1, n) + special.polygamma(1, a)
@@ -504,26 +486,15 @@ class GammaInverseGamma(InverseGammaFormulas, Family):
             reach=frame.spread,
         )
 
-    def log_weights(
-        self,
-        location: Floats,
-        dispersion: Floats,
-        path: Floats,
-        grid: ComponentGrid,
-        slopes: bool,
-    ) -> tuple[Floats, list[Floats]]:
+    def log_weights(self, curves: Triple, grid: ComponentGrid, slopes: bool) -> LogLaw:
+        location, dispersion, _ = curves
         # log-normals, and 1 / Gamma(a) as a component over Beta(a, A - a), A its shape
         place = grid.base[0]
         inner = grid.inner
-        cv2 = np.exp(dispersion)
-        variance = np.log1p(cv2) - np.log1p(inner)
-        y = (place - (location - 0.5 * variance)) / variance
-        square = y * y
-        normal: tuple[Floats, ...] = (square * (-0.5 * variance),)
         room = np.exp(-dispersion)
         a = 2.0 + room
         log_share = location - place + np.log1p(room) - np.log1p(1.0 / inner)
-        share = np.exp(np.clip(log_share, LOWEST, _UPPER))
+        share = np.exp(np.minimum(log_share, _UPPER))
         slope = share / (1.0 - share)
         # beyond, a straight line, so that no weight is 0
         beyond = np.maximum(log_share - _UPPER, 0.0)
@@ -531,17 +502,14 @@ class GammaInverseGamma(InverseGammaFormulas, Family):
         power = 1.0 / inner - room - 1.0
         gamma: tuple[Floats, ...] = (a * log_share + power * log_complement,)
         if slopes:
-            normal += y, (square - y) * (0.5 * cv2 / (1.0 + cv2))
             rise = a - power * slope
             bend = log_share - log_complement + rise / (1.0 + room)
             gamma += rise, -room * bend
-        return between(normal, gamma, path, grid.base[2])
+        return along_path(curves, grid, gamma, slopes)
 
     def zero(self, a: Floats) -> Pair:
         return a, np.full(len(a), 1e-100)
 
-    def curvature(
-        self, y: Floats, size: Floats, variance: Floats
-    ) -> tuple[Floats, Floats, Floats]:
+    def curvature(self, y: Floats, size: Floats, variance: Floats) -> Triple:
         sharpness = 1.0 / (variance + reciprocal(self.shape * size))
         return reciprocal(y), -reciprocal(size), sharpness

@@ -7,7 +7,7 @@ With g = log(1/a + 1/b), to first order exp(g) is the variance of logit theta, a
 Successes and failures change places by a change of sign of the logit; g -> -infinity is a limit.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar
@@ -17,7 +17,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from .._lib.arrays import Bools, Columns, Floats, Ints, Pair
+from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, Triple
 from .._lib.errors import ItemsError
 from ..prior_table import ARRAYS, BetaFormulas
 from .family import Family, Generators
@@ -27,22 +27,15 @@ from .mixtures import (
     ComponentGrid,
     CurveBounds,
     Frame,
+    LogLaw,
     Relative,
     between,
     reciprocal,
 )
-from .outcome import (
-    SCORES,
-    Outcome,
-    Table,
-    Validity,
-    Words,
-    absent_zeros,
-    residual_squares,
-)
+from .outcome import Outcome, Table, Validity, Words, absent_zeros, residual_squares
 from .poisson import COUNT_CELLS, EXPOSURE_CELLS, draw_log_gamma
 from .priors import Beta, BetaMixture
-from .rows import Ragged, RowSums, Tensor, columns, histogram, rising
+from .rows import Cells, Ragged, RowSums, Tensor, columns, histogram, rising
 from .scales import EXACT_COUNTS, LARGEST_COUNT, LOGIT, STEPS, Bounds, Cell
 from .special_functions import (
     beta_binomial_cdf,
@@ -137,7 +130,7 @@ class BinomialOutcome(Outcome):
         "above the trials of column {size!r}",
     )
     tables: ClassVar[Mapping[str, Table]] = {
-        "part": Table.part("sum_N", *SCORES, *LOGIT.sums),
+        "part": Table.part("sum_N", *LOGIT.sums),
         "trials": Table.margin(_TRIAL_CELLS[0], *_TRIALS),
         "failures": Table.margin(_TRIAL_CELLS[1], *_FAILURES),
         "successes": Table.margin(_TRIAL_CELLS[2], *_SUCCESSES),
@@ -251,10 +244,9 @@ class BinomialRows(RowSums):
         return location + 0.5 * spread * tilt, xp.log(within + spread * (1.0 + bent))
 
     @staticmethod
-    def log_probability(
-        xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Sequence[Tensor]
-    ) -> Tensor:
+    def log_probability(xp: ModuleType, curves: Pair, cells: Cells) -> Tensor:
         """Log marginal of rows without spread."""
+        location, dispersion = curves
         total, failures, constant = cells[12:]
         # -log(1 - mu), -log(mu)
         up = _softplus(xp, location)
@@ -265,10 +257,9 @@ class BinomialRows(RowSums):
         return value - rising(xp, xp.exp(dispersion - up - down), cells[8:12])
 
     @staticmethod
-    def draw_totals(
-        rng: Generator, location: Floats, dispersion: Floats, cells: Sequence[Floats]
-    ) -> Floats:
+    def draw_totals(rng: Generator, curves: Pair, cells: Cells) -> Floats:
         """Random successes of rows: one Beta-Binomial with the mean and variance of their sum."""
+        location, dispersion = curves
         step, over, excess, weight = cells[8:12]
         trials = np.rint(over.sum(axis=-1) + (weight * excess).sum(axis=-1))
         # pairs of trials of one item, whose correlation is 1/(a + b + 1)
@@ -433,16 +424,11 @@ class BinomialBeta(BetaFormulas, Family):
         tail = beta_binomial_cdf(np.clip(y - 1.0, 0.0, size), size, a, b)
         return np.where(y > size, 1.0, np.where(y > 0, tail, 0.0))
 
-    def simulate(
-        self, location: Floats, dispersion: Floats, size: Floats, rng: Generator
-    ) -> Floats:
-        a, b = self.to_parameters(location, dispersion)
+    def simulate(self, a: Floats, b: Floats, size: Floats, rng: Generator) -> Floats:
         theta = special.expit(self.draw(a, b, (rng, rng)))
         return rng.binomial(np.asarray(size).astype(np.int64), theta).astype(float)
 
-    def outcome_moments(
-        self, a: Floats, b: Floats, size: Floats
-    ) -> tuple[Floats, Floats, Floats]:
+    def outcome_moments(self, a: Floats, b: Floats, size: Floats) -> Triple:
         total = a + b
         mean = size * (a / total)
         variance = mean * (b / total) * ((total + size) / (total + 1.0))
@@ -541,14 +527,8 @@ class BinomialBeta(BetaFormulas, Family):
         component = np.clip(np.arange(len(z)), low[:, None], high[:, None])
         return np.take_along_axis(log_ratio, component, axis=1)
 
-    def log_weights(
-        self,
-        location: Floats,
-        dispersion: Floats,
-        path: Floats,
-        grid: ComponentGrid,
-        slopes: bool,
-    ) -> tuple[Floats, list[Floats]]:
+    def log_weights(self, curves: Triple, grid: ComponentGrid, slopes: bool) -> LogLaw:
+        location, dispersion, path = curves
         # logits in place of logarithms; Betas are exact where the curves are the pilot's
         log_mean, log_complement, floor, at_pilot = grid.base
         middle = grid.middle
@@ -576,9 +556,7 @@ class BinomialBeta(BetaFormulas, Family):
     def zero(self, a: Floats) -> Pair:
         return np.ones(len(a)), np.full(len(a), 1e100)
 
-    def curvature(
-        self, y: Floats, size: Floats, variance: Floats
-    ) -> tuple[Floats, Floats, Floats]:
+    def curvature(self, y: Floats, size: Floats, variance: Floats) -> Triple:
         # in the logit of the share of successes
         failures = size - y
         by_failures = reciprocal(failures)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from .._lib.arrays import Columns, Floats, Pair
+from .._lib.arrays import Columns, Floats, Pair, Triple
 from ..prior_table import ARRAYS, Formulas, Mixture, mixture_summaries, moments
 from .mixtures import Components
 from .outcome import Outcome
@@ -215,17 +215,13 @@ class Family(Formulas, Components):
         return np.maximum(upto - np.exp(self.log_marginal(y, size, a, b)), 0.0), upto
 
     @abstractmethod
-    def simulate(
-        self, location: Floats, dispersion: Floats, size: Floats, rng: Generator
-    ) -> Floats:
+    def simulate(self, a: Floats, b: Floats, size: Floats, rng: Generator) -> Floats:
         """Outcomes of new items."""
 
     # --- further outcomes of mixtures of components (K, n), or (K, 1, n) for a grid of outcomes
 
     @abstractmethod
-    def outcome_moments(
-        self, a: Floats, b: Floats, size: Floats
-    ) -> tuple[Floats, Floats, Floats]:
+    def outcome_moments(self, a: Floats, b: Floats, size: Floats) -> Triple:
         """Mean and sd of outcomes on their scale, and reach of the upper tail beyond a Normal's."""
 
     def further_log_density(

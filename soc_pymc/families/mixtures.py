@@ -25,9 +25,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from .._lib.arrays import Floats, Ints, Pair
+from .._lib.arrays import Floats, Ints, Pair, Triple
 from .rows import Tensor
 
+LogLaw = tuple[Floats, list[Floats]]
+"""Log weights of a law, and any derivatives."""
 ZERO = "zero"
 """Name of the logit of the share of theta that is 0, among the functions of the log weights."""
 NEAR_ZERO = 1e-90
@@ -76,9 +78,24 @@ class ComponentGrid(NamedTuple):
     middle: Floats  # mean of the pilot for Betas, otherwise 0
 
 
+def along_path(
+    curves: Triple, grid: ComponentGrid, family: tuple[Floats, ...], slopes: bool
+) -> LogLaw:
+    """Log weights from a log-normal law with these curves of log mean and log cv2 to a family's."""
+    location, dispersion, path = curves
+    cv2 = np.exp(dispersion)
+    variance = np.log1p(cv2) - np.log1p(grid.inner)
+    y = (grid.base[0] - (location - 0.5 * variance)) / variance
+    square = y * y
+    normal: tuple[Floats, ...] = (square * (-0.5 * variance),)
+    if slopes:
+        normal += y, (square - y) * (0.5 * cv2 / (1.0 + cv2))
+    return between(normal, family, path, grid.base[2])
+
+
 def between(
     normal: tuple[Floats, ...], family: tuple[Floats, ...], path: Floats, floor: Floats
-) -> tuple[Floats, list[Floats]]:
+) -> LogLaw:
     """Log weights on the path from a normal law of log or logit theta (0) to the family's (1).
 
     Both laws are log weights, and any derivatives.
@@ -244,17 +261,10 @@ class Components(ABC):
         """Components of these parameters in units of the base distributions."""
 
     @abstractmethod
-    def log_weights(
-        self,
-        location: Floats,
-        dispersion: Floats,
-        path: Floats,
-        grid: ComponentGrid,
-        slopes: bool,
-    ) -> tuple[Floats, list[Floats]]:
+    def log_weights(self, curves: Triple, grid: ComponentGrid, slopes: bool) -> LogLaw:
         """Log weights (n, R, draws) of the family's law, and derivatives if `slopes`.
 
-        Curves and path are (n, 1, draws); derivatives are in these.
+        Both curves and the path are (n, 1, draws); derivatives are in these.
         """
 
     def log_pilot(
@@ -273,9 +283,7 @@ class Components(ABC):
         """Parameters of theta = 0, from the first parameter of a component."""
 
     @abstractmethod
-    def curvature(
-        self, y: Floats, size: Floats, variance: Floats
-    ) -> tuple[Floats, Floats, Floats]:
+    def curvature(self, y: Floats, size: Floats, variance: Floats) -> Triple:
         """Direction of outcome and size in which the log likelihood is curved, and how much.
 
         Sizes are as in sums, and variances those of components.
@@ -505,7 +513,8 @@ def _newton(bounded: Floats, tilt: Floats, forms: WeightForms, slopes: bool) -> 
     inner = forms.bounds.inner[:, None, None]
     grid = ComponentGrid(forms.base[..., None], inner, middle[:, None, None])
     location, dispersion, path = (bounded[:, j : j + 1] for j in range(3))
-    fixed, along = forms.family.log_weights(location, dispersion, path, grid, slopes)
+    curves = location, dispersion, path
+    fixed, along = forms.family.log_weights(curves, grid, slopes)
     fixed += forms.functions @ bounded[:, 2:]
     # averages over components give the moments and what tilts do to them
     square = forms.mean**2 + forms.variance

@@ -17,23 +17,15 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 from scipy import special
 
-from .._lib.arrays import Bools, Columns, Floats, Ints, Pair
+from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, Triple
 from .._lib.errors import FitError
 from ..prior_table import NormalFormulas
 from .family import Family, Generators
-from .mixtures import WIDTH, ComponentGrid, Frame, Relative
+from .mixtures import WIDTH, ComponentGrid, Frame, LogLaw, Relative
 from .noise import NodeLine, moderated_cells, node_line
-from .outcome import (
-    SCORES,
-    Outcome,
-    Table,
-    Validity,
-    Words,
-    typical_precision,
-    uniform_range,
-)
+from .outcome import Outcome, Table, Validity, Words, typical_precision, uniform_range
 from .priors import Normal, NormalMixture
-from .rows import Ragged, RowSums, Tensor, Weak, by_row, weak_dispersion
+from .rows import Cells, Ragged, RowSums, Tensor, Weak, by_row, weak_dispersion
 from .scales import LARGEST_VALUE, LEAST_SD, LINEAR, STEPS, Bounds, Cell
 
 # centre and sd of the prior of log Var(theta | t) less the log noise variance: sds of theta have
@@ -116,7 +108,7 @@ class NormalOutcome(Outcome):
         ),
     )
     tables: ClassVar[Mapping[str, Table]] = {
-        "part": Table.part("sum_y", "sum_y2", "sum_s2", *SCORES),
+        "part": Table.part("sum_y", "sum_y2", "sum_s2"),
         "noise": Table.margin(_NOISE_CELLS, *_NOISE),
         "joint": Table.joint(
             _NOISE_CELLS,
@@ -150,7 +142,7 @@ class NormalOutcome(Outcome):
         precision = size**-2.0
         return precision / typical_precision(precision, sums["n"])
 
-    def exposure_means(self, sums: Columns) -> tuple[Floats, Floats, Floats]:
+    def exposure_means(self, sums: Columns) -> Triple:
         problem = "values have no exposure: noise sds do not add up, so weigh by items"
         raise FitError(problem)
 
@@ -328,10 +320,9 @@ class NormalRows(_ValueRows):
     reach = float(np.inf)  # in the mean the log marginal is a parabola
 
     @staticmethod
-    def log_probability(
-        xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Sequence[Tensor]
-    ) -> Tensor:
+    def log_probability(xp: ModuleType, curves: Pair, cells: Cells) -> Tensor:
         """Log marginal of rows without spread."""
+        location, dispersion = curves
         noise, moments, centre, _ = cells
         inverse = 1.0 / (xp.exp(dispersion)[..., None] + noise)
         gap = (location - centre)[..., None]
@@ -345,10 +336,9 @@ class NormalRows(_ValueRows):
         return -0.5 * value.sum(axis=-1)
 
     @staticmethod
-    def draw_totals(
-        rng: Generator, location: Floats, dispersion: Floats, cells: Sequence[Floats]
-    ) -> Floats:
+    def draw_totals(rng: Generator, curves: Pair, cells: Cells) -> Floats:
         """Random mean values of rows."""
+        location, dispersion = curves
         noise, moments, *_ = cells
         n = moments[..., 0, 0]
         variance = (n * (np.exp(dispersion)[..., None] + noise)).sum(axis=-1)
@@ -415,10 +405,9 @@ class StudentRows(_ValueRows):
         return self.place.shape[1]
 
     @staticmethod
-    def log_probability(
-        xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Sequence[Tensor]
-    ) -> Tensor:
+    def log_probability(xp: ModuleType, curves: Pair, cells: Cells) -> Tensor:
         """Log marginal of rows without spread: Normals, averaged over the true noise."""
+        location, dispersion = curves
         _, _, value, n, moderated, *line, place, centre, _ = cells
         ratio, log_weight = _true_noise(line, place, xp)
         total = xp.exp(dispersion)[..., None, None] + moderated[:, :, None] * ratio
@@ -429,10 +418,9 @@ class StudentRows(_ValueRows):
         return (n * (log_density - 0.5 * _LOG_2PI)).sum(axis=-1)
 
     @staticmethod
-    def draw_totals(
-        rng: Generator, location: Floats, dispersion: Floats, cells: Sequence[Floats]
-    ) -> Floats:
+    def draw_totals(rng: Generator, curves: Pair, cells: Cells) -> Floats:
         """Random mean values of rows."""
+        location, dispersion = curves
         _, _, _, n, moderated, df, *_ = cells
         df = np.where(n > 0, df, 1.0)
         drawn = df / rng.chisquare(df, (*location.shape, df.shape[-1]))
@@ -552,15 +540,10 @@ class NormalNormal(NormalFormulas, Family):
     def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         return self.cdf(y, a, b + size**2)
 
-    def simulate(
-        self, location: Floats, dispersion: Floats, size: Floats, rng: Generator
-    ) -> Floats:
-        sd = np.sqrt(np.exp(dispersion) + size**2)
-        return location + sd * rng.standard_normal(location.shape)
+    def simulate(self, a: Floats, b: Floats, size: Floats, rng: Generator) -> Floats:
+        return a + np.sqrt(b + size**2) * rng.standard_normal(a.shape)
 
-    def outcome_moments(
-        self, a: Floats, b: Floats, size: Floats
-    ) -> tuple[Floats, Floats, Floats]:
+    def outcome_moments(self, a: Floats, b: Floats, size: Floats) -> Triple:
         return a, np.sqrt(b + size**2), np.zeros_like(a)
 
     def gained(
@@ -594,14 +577,8 @@ class NormalNormal(NormalFormulas, Family):
             mean[None], mean, variance, unit=frame.spread, middle=0.0 * ones, reach=ones
         )
 
-    def log_weights(
-        self,
-        location: Floats,
-        dispersion: Floats,
-        path: Floats,
-        grid: ComponentGrid,
-        slopes: bool,
-    ) -> tuple[Floats, list[Floats]]:
+    def log_weights(self, curves: Triple, grid: ComponentGrid, slopes: bool) -> LogLaw:
+        location, dispersion, _ = curves
         total = np.exp(dispersion)
         variance = total - grid.inner
         y = (grid.base[0] - location) / variance
@@ -612,7 +589,5 @@ class NormalNormal(NormalFormulas, Family):
     def zero(self, a: Floats) -> Pair:
         return np.zeros(len(a)), np.full(len(a), 1e-200)
 
-    def curvature(
-        self, y: Floats, size: Floats, variance: Floats
-    ) -> tuple[Floats, Floats, Floats]:
+    def curvature(self, y: Floats, size: Floats, variance: Floats) -> Triple:
         return np.ones_like(size), np.zeros_like(size), 1.0 / (size + variance)

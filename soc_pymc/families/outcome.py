@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from .._lib.arrays import Bools, Columns, Floats, Ints, Pair
+from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, Triple
 from .._lib.errors import StatisticsError
 from .scales import (
     EXACT_COUNTS,
@@ -23,7 +23,7 @@ from .scales import (
 )
 
 PART_KEYS = ("group", "fold", "bin")
-SCORES = ("score_min", "score_max", SCORE_WEIGHT, *LINEAR.sums, *LOG.sums)
+_SCORES = ("score_min", "score_max", SCORE_WEIGHT, *LINEAR.sums, *LOG.sums)
 # scores within this factor of the outcomes count as estimates of theta
 _ESTIMATE_FACTOR = 3.0
 # share of items with scores that theta cannot be, up to which these are faults of some rows
@@ -97,8 +97,8 @@ class Table:
 
     @classmethod
     def part(cls, *reals: str) -> "Table":
-        """Sums of whole bins."""
-        return cls(PART_KEYS, reals, {})
+        """Sums of whole bins, with those of scores."""
+        return cls(PART_KEYS, (*_SCORES, *reals), {})
 
     @classmethod
     def margin(cls, cell: Cell, *reals: str) -> "Table":
@@ -271,7 +271,7 @@ class Outcome(ABC):
         """Mask of sizes that carry information, for arrays and for columns of engines."""
         return size >= limit if self.sizes_add else size < limit
 
-    def exposure_means(self, sums: Columns) -> tuple[Floats, Floats, Floats]:
+    def exposure_means(self, sums: Columns) -> Triple:
         """Outcome and size averaged over units of exposure, and the exposure, of rows of sums."""
         total = sums["sum_N"]
         divisor = np.where(total > 0, total, 1.0)

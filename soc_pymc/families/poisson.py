@@ -5,7 +5,7 @@ marginal of a row needs one histogram over counts and one over exposures (docs/d
 """
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar
@@ -15,22 +15,15 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
-from .._lib.arrays import Bools, Columns, Floats, Pair
+from .._lib.arrays import Bools, Columns, Floats, Pair, Triple
 from .._lib.errors import ItemsError
 from ..prior_table import GammaFormulas
 from .family import Family, Generators
-from .mixtures import LOWEST, ComponentGrid, Frame, Relative, between, reciprocal
-from .outcome import (
-    SCORES,
-    Outcome,
-    Table,
-    Validity,
-    Words,
-    absent_zeros,
-    residual_squares,
-)
+from .mixtures import ComponentGrid, Frame, LogLaw, Relative, along_path, reciprocal
+from .outcome import Outcome, Table, Validity, Words, absent_zeros, residual_squares
 from .priors import Gamma, GammaMixture
 from .rows import (
+    Cells,
     Ragged,
     RowSums,
     Tensor,
@@ -137,7 +130,7 @@ class PoissonOutcome(Outcome):
         "positive where column {size!r} is 0",
     )
     tables: ClassVar[Mapping[str, Table]] = {
-        "part": Table.part("sum_N", *SCORES, "sum_y_log_N", "above"),
+        "part": Table.part("sum_N", "sum_y_log_N", "above"),
         "exposure": Table.margin(EXPOSURE_CELLS, *_EXPOSURE),
         "count": Table.margin(COUNT_CELLS, "sum_y2", "sum_y3"),
         "joint": Table.joint(EXPOSURE_CELLS, COUNT_CELLS, reals=(*_EXPOSURE, "sum_y3")),
@@ -286,10 +279,9 @@ class PoissonRows(RowSums):
         return location + 0.5 * spread, xp.log(cv2 + spread * (1.0 + cv2))
 
     @staticmethod
-    def log_probability(
-        xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Sequence[Tensor]
-    ) -> Tensor:
+    def log_probability(xp: ModuleType, curves: Pair, cells: Cells) -> Tensor:
         """Log marginal of rows without spread."""
+        location, dispersion = curves
         exposure, items, counts, total, constant = cells[4:]
         cv2 = xp.exp(dispersion)
         ratio = exposure * (xp.exp(location) * cv2)[..., None]
@@ -298,10 +290,9 @@ class PoissonRows(RowSums):
         return of_counts + total * location - known.sum(axis=-1) + constant
 
     @staticmethod
-    def draw_totals(
-        rng: Generator, location: Floats, dispersion: Floats, cells: Sequence[Floats]
-    ) -> Floats:
+    def draw_totals(rng: Generator, curves: Pair, cells: Cells) -> Floats:
         """Random counts of rows: the theta of items of one exposure have a sum that is Gamma."""
+        location, dispersion = curves
         exposure, items = cells[4:6]
         cv2 = np.exp(dispersion)[..., None]
         shape = items / cv2
@@ -425,15 +416,11 @@ class PoissonGamma(GammaFormulas, Family):
         tail = beta_tail(share, 1.0 / (1.0 + ratio), np.maximum(y, 1.0), a)
         return np.where(y > 0, tail, 0.0)
 
-    def simulate(
-        self, location: Floats, dispersion: Floats, size: Floats, rng: Generator
-    ) -> Floats:
-        theta = rng.standard_gamma(np.exp(-dispersion)) * np.exp(location + dispersion)
-        return rng.poisson(np.minimum(size * theta, _MOST_EVENTS)).astype(float)
+    def simulate(self, a: Floats, b: Floats, size: Floats, rng: Generator) -> Floats:
+        expected = size * (rng.standard_gamma(a) / b)
+        return rng.poisson(np.minimum(expected, _MOST_EVENTS)).astype(float)
 
-    def outcome_moments(
-        self, a: Floats, b: Floats, size: Floats
-    ) -> tuple[Floats, Floats, Floats]:
+    def outcome_moments(self, a: Floats, b: Floats, size: Floats) -> Triple:
         mean = a * (size / b)
         scale = 1.0 + size / b
         return mean, np.sqrt(mean * scale), _COUNT_TAIL * scale
@@ -477,25 +464,14 @@ class PoissonGamma(GammaFormulas, Family):
             log_mean[None], mean, variance, unit=ones, middle=0.0 * ones, reach=reach
         )
 
-    def log_weights(
-        self,
-        location: Floats,
-        dispersion: Floats,
-        path: Floats,
-        grid: ComponentGrid,
-        slopes: bool,
-    ) -> tuple[Floats, list[Floats]]:
+    def log_weights(self, curves: Triple, grid: ComponentGrid, slopes: bool) -> LogLaw:
+        location, dispersion, _ = curves
         # log-normals, and Gamma(a) as Beta(a, A - a) Gamma(A), a component
         place = grid.base[0]
         inner = grid.inner
-        cv2 = np.exp(dispersion)
         a = np.exp(-dispersion)
-        variance = np.log1p(cv2) - np.log1p(inner)
-        y = (place - (location - 0.5 * variance)) / variance
-        square = y * y
-        normal: tuple[Floats, ...] = (square * (-0.5 * variance),)
         log_share = place + (np.log(inner * a) - location)
-        share = np.exp(np.clip(log_share, LOWEST, -_UPPER))
+        share = np.exp(np.minimum(log_share, -_UPPER))
         complement = 1.0 - share
         slope = share / complement
         # beyond, a straight line, so that no weight is 0
@@ -507,19 +483,16 @@ class PoissonGamma(GammaFormulas, Family):
         cells = a * (place[:, 1:2] - place[:, :1])
         gamma[0][:, :1] += np.log1p(1.0 / cells)
         if slopes:
-            normal += y, (square - y) * (0.5 * cv2 / (1.0 + cv2))
             slope *= power
             by_dispersion = slope + a * (log_complement - log_share - 1.0)
             by_dispersion[:, :1] += 1.0 / (1.0 + cells)
             gamma += slope - a, by_dispersion
-        return between(normal, gamma, path, grid.base[2])
+        return along_path(curves, grid, gamma, slopes)
 
     def zero(self, a: Floats) -> Pair:
         return a, np.full(len(a), 1e100)
 
-    def curvature(
-        self, y: Floats, size: Floats, variance: Floats
-    ) -> tuple[Floats, Floats, Floats]:
+    def curvature(self, y: Floats, size: Floats, variance: Floats) -> Triple:
         sharpness = 1.0 / (variance + 1.0 / (y + 1.0))
         return reciprocal(y), -reciprocal(size), sharpness
 

@@ -17,13 +17,15 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy import special
 
-from .._lib.arrays import Columns, Floats, Ints, Pair
+from .._lib.arrays import Columns, Floats, Ints, Pair, Triple
 from .._lib.errors import FitError
 from .scales import EXACT_COUNTS
 from .special_functions import stirling_series
 
 Tensor = Any
 """An array, or a variable of PyTensor: log marginals use operators and functions of both."""
+Cells = Sequence[Any]
+"""Arrays of rows, as of `RowSums.cells`, or variables of PyTensor."""
 
 MEAN_ONLY = (
     "one trial per item shows the mean of theta given the score, and nothing of its variance; fit "
@@ -34,6 +36,11 @@ _CELLS_AT_ONCE = 1 << 17  # numbers in one array of draws x rows x cells: 1 MB
 _DISPERSION_SLOPE = 0.5  # sd per sd of the position
 _DISPERSION_WIGGLE = 0.3  # in the curve's unit
 _DIFFERENCE_STEP = 4e-3  # step of differences, in units of both parameters
+# of a lattice of values: nodes an octave, and degree of polynomials between them
+_NODES = 4
+_DEGREE = 7
+# relative distance of points that are one
+_SAME = 1e-14
 # where values give all derivatives up to the second, in steps
 _AROUND = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1))
 
@@ -146,16 +153,12 @@ class RowSums(ABC):
 
     @staticmethod
     @abstractmethod
-    def log_probability(
-        xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Sequence[Tensor]
-    ) -> Tensor:
+    def log_probability(xp: ModuleType, curves: Pair, cells: Cells) -> Tensor:
         """Log marginal of rows (..., k) whose items have the same parameters (..., k)."""
 
     @staticmethod
     @abstractmethod
-    def draw_totals(
-        rng: Generator, location: Floats, dispersion: Floats, cells: Sequence[Floats]
-    ) -> Floats:
+    def draw_totals(rng: Generator, curves: Pair, cells: Cells) -> Floats:
         """Random totals (..., k) of rows whose items have the same parameters (..., k)."""
 
     @classmethod
@@ -172,9 +175,7 @@ class RowSums(ABC):
     def information(self, location: Floats, dispersion: Floats) -> Pair:
         """Fisher information of the location, and a lower bound of the dispersion's, by row."""
 
-    def joint_information(
-        self, location: Floats, dispersion: Floats
-    ) -> tuple[Floats, Floats, Floats]:
+    def joint_information(self, location: Floats, dispersion: Floats) -> Triple:
         """`information`, and that between both curves, by row."""
         return *self.information(location, dispersion), np.zeros_like(location)
 
@@ -189,7 +190,7 @@ class RowSums(ABC):
         """Log marginal of rows (..., k) from `cells`; `xp` is ``numpy`` or ``pytensor.tensor``."""
         *others, spread = cells
         curves = cls.widened(xp, location, dispersion, spread)
-        return cls.log_probability(xp, *curves, others)
+        return cls.log_probability(xp, curves, others)
 
     @classmethod
     def replicates(
@@ -199,7 +200,7 @@ class RowSums(ABC):
         *others, spread = cells
         with np.errstate(all="ignore"):
             curves = cls.widened(np, location, dispersion, spread)
-            return cls.draw_totals(rng, *curves, others)
+            return cls.draw_totals(rng, curves, others)
 
     def cells(self, rows: Ints | None = None) -> tuple[NDArray[Any], ...]:
         """All arrays of some rows; columns of cells are padded with zeros to (k, most cells)."""
@@ -375,7 +376,7 @@ class RowSums(ABC):
 # --- histograms of counts ------------------------------------------------------------------------
 
 
-def rising(xp: ModuleType, cv2: Tensor, cells: Sequence[Tensor]) -> Tensor:
+def rising(xp: ModuleType, cv2: Tensor, cells: Cells) -> Tensor:
     """Sums over items, by row (..., k), of log1p(j cv2) over j < y; columns are of `histogram`."""
     # below 32 from the number of items with y > j, from there on by Stirling's series
     step, over, excess, weight = cells
@@ -448,22 +449,65 @@ def weighted_points(
     cells: Columns,
     names: Sequence[str],
     weighted: Sequence[str] = (),
+    smooth: bool = False,
 ) -> Ragged:
     """Distinct values, with their items and any other weights, from sums of three powers.
 
-    `names` are those of the items and of values; those `weighted` have the weights' in place.
+    `names` are those of the items and of values; those `weighted` have the weights' in place. Rows
+    of many points have fewer where functions are `smooth` as in `_on_lattice`.
     """
-    weights = []
+    parts = []
     for sums in filter(None, (names, weighted)):
         row, weight, *powers = columns(cells, sums)
         occupied = weight > 0
         cell_sums = (values[occupied] for values in (row, weight, *powers))
-        place, value, share = two_points(*cell_sums)
-        weights.append(pd.Series(share).groupby([place, value]).sum())
-    # exact cells share their points
-    points = pd.concat(weights, axis=1, sort=True).fillna(0.0)
-    place, value = (points.index.get_level_values(k).to_numpy() for k in (0, 1))
-    return by_row(rows, place, value, *points.to_numpy().T)
+        parts.append(two_points(*cell_sums))
+    if smooth:
+        values = np.concatenate([value for _, value, _ in parts])
+        position = np.floor(_NODES * np.log2(values))
+        low = int(position.min())
+        span = int(position.max()) - low + _DEGREE + 1
+        if len(values) > rows * span:
+            return _on_lattice(rows, parts, low - _DEGREE // 2, span)
+    arrays = []
+    for column, (place, value, share) in enumerate(parts):
+        shares = np.zeros((len(parts), len(value)))
+        shares[column] = share
+        arrays.append(np.vstack([place, value, shares]))
+    points = np.hstack(arrays)
+    points = points[:, np.lexsort(points[1::-1])]
+    place, value, *_ = points
+    # exact cells share their points, which differ by rounding
+    apart = np.diff(value, prepend=-1.0) > _SAME * value
+    starts = np.flatnonzero(apart | (np.diff(place, prepend=-1.0) > 0))
+    shares = np.add.reduceat(points[2:], starts, axis=1)
+    start = np.searchsorted(place[starts], np.arange(rows + 1))
+    return Ragged(start, (value[starts], *shares))
+
+
+def _on_lattice(
+    rows: int, parts: Sequence[tuple[Ints, Floats, Floats]], low: int, span: int
+) -> Ragged:
+    """Nodes from `low` on, `span` in a row, for parts: rows, values > 0 and their weights.
+
+    Each weight is shared out over nodes as in Lagrange's interpolation of functions of log value:
+    of log1p(y / b) with an error below 1e-9. Shares may be below 0, so such weights may only enter
+    sums.
+    """
+    step = np.arange(_DEGREE + 1)[:, None]
+    factor = special.binom(_DEGREE, step) * (-1.0) ** step / special.factorial(_DEGREE)
+    sums = np.empty((len(parts), rows * span))
+    for column, (row, value, share) in enumerate(parts):
+        position = _NODES * np.log2(value)
+        node = np.floor(position)
+        gap = step - (position - node) - _DEGREE // 2
+        gap[gap == 0] = 1e-300
+        shared = factor * (share * gap.prod(axis=0)) / gap
+        index = (row * span + (node - _DEGREE // 2 - low) + step).astype(np.int64)
+        sums[column] = np.bincount(index.ravel(), shared.ravel(), rows * span)
+    known = np.flatnonzero(sums.any(axis=0))
+    row, node = np.divmod(known, span)
+    return by_row(rows, row, np.exp2((low + node) / _NODES), *sums[:, known])
 
 
 def columns(table: Columns, names: Sequence[str]) -> tuple[NDArray[Any], ...]:

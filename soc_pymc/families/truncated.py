@@ -15,13 +15,13 @@ import numpy as np
 from numpy.random import Generator
 from scipy import optimize, special
 
-from .._lib.arrays import Bools, Columns, Floats, Ints, Pair
+from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, Triple
 from .._lib.errors import FitError, ItemsError
 from .binomial import BETAS, BinomialBeta, BinomialOutcome, BinomialRows
 from .family import Family
 from .outcome import Outcome, Validity
 from .poisson import PoissonGamma, PoissonOutcome, PoissonRows
-from .rows import RowSums, Tensor
+from .rows import Cells, RowSums, Tensor
 from .scales import EXACT_COUNTS
 from .special_functions import beta_binomial_cdf, beta_tail
 
@@ -218,7 +218,7 @@ class TruncatedRows(RowSums):
     @staticmethod
     @abstractmethod
     def log_nothing(
-        xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Sequence[Tensor]
+        xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Cells
     ) -> Sequence[Pair]:
         """Log probabilities of 0 and numbers of items, (..., k, points) each, from `cells`."""
 
@@ -234,42 +234,29 @@ class TruncatedRows(RowSums):
         """Log probability of 0, of 1 relative to it, and mean and variance, of all items."""
 
     @classmethod
-    def log_probability(
-        cls,
-        xp: ModuleType,
-        location: Tensor,
-        dispersion: Tensor,
-        cells: Sequence[Tensor],
-    ) -> Tensor:
+    def log_probability(cls, xp: ModuleType, curves: Pair, cells: Cells) -> Tensor:
         """Log marginal of rows without spread, given that items have 1 or more."""
-        value = super().log_probability(xp, location, dispersion, cells)
-        for log_none, items in cls.log_nothing(xp, location, dispersion, cells):
+        value = super().log_probability(xp, curves, cells)
+        for log_none, items in cls.log_nothing(xp, *curves, cells):
             # cells without items pad the rows
             known = xp.where(items > 0.0, log_none, -1.0)
             value = value - (items * log_listed(xp, known)).sum(axis=-1)
         return value
 
     @classmethod
-    def draw_totals(
-        cls,
-        rng: Generator,
-        location: Floats,
-        dispersion: Floats,
-        cells: Sequence[Floats],
-    ) -> Floats:
+    def draw_totals(cls, rng: Generator, curves: Pair, cells: Cells) -> Floats:
         """Random totals of rows: one count beyond 1 an item, with the mean and variance of all."""
         size, items = cls.points_of(cells)
         known = np.where(items > 0.0, size, 1.0)
-        _, mean, variance, _ = cls._listed(
-            location[..., None], dispersion[..., None], known
-        )
+        location, dispersion = (curve[..., None] for curve in curves)
+        _, mean, variance, _ = cls._listed(location, dispersion, known)
         further = (items * (mean - 1.0)).sum(axis=-1)
         counts = _counts(rng, further, (items * variance).sum(axis=-1))
         return items.sum(axis=-1) + counts
 
     @staticmethod
     @abstractmethod
-    def points_of(cells: Sequence[Floats]) -> Pair:
+    def points_of(cells: Cells) -> Pair:
         """Sizes and numbers of items, (k, points) each, from `cells`."""
 
     @classmethod
@@ -300,9 +287,7 @@ class TruncatedRows(RowSums):
         """Lower bounds of the Fisher information of both curves, by row."""
         return self.joint_information(location, dispersion)[:2]
 
-    def joint_information(
-        self, location: Floats, dispersion: Floats
-    ) -> tuple[Floats, Floats, Floats]:
+    def joint_information(self, location: Floats, dispersion: Floats) -> Triple:
         """Lower bounds of the Fisher information of both curves, and what they share, by row."""
         # d E(h)' Var(h)^-1 d E(h) of two functions h of the outcome (Godambe 1985), itself and
         # whether it is 1. Where few items are absent, the information of all items, less that of
@@ -380,14 +365,14 @@ class TruncatedPoissonRows(TruncatedRows, PoissonRows):
 
     @staticmethod
     def log_nothing(
-        xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Sequence[Tensor]
+        xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Cells
     ) -> Sequence[Pair]:
         exposure, items = cells[4:6]
         curves = location[..., None], dispersion[..., None]
         return [(log_no_count(xp, *curves, exposure), items)]
 
     @staticmethod
-    def points_of(cells: Sequence[Floats]) -> Pair:
+    def points_of(cells: Cells) -> Pair:
         return cells[4], cells[5]
 
     def sizes(self) -> tuple[Ints, Floats, Floats]:
@@ -410,7 +395,7 @@ class TruncatedBinomialRows(TruncatedRows, BinomialRows):
 
     @staticmethod
     def log_nothing(
-        xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Sequence[Tensor]
+        xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Cells
     ) -> Sequence[Pair]:
         step, over, excess, weight = cells[8:12]
         a, b = BETAS.parameters(location[..., None], dispersion[..., None], xp)
@@ -424,7 +409,7 @@ class TruncatedBinomialRows(TruncatedRows, BinomialRows):
         return [(upto, xp.where(fewer, exact, 0.0)), (later, weight)]
 
     @staticmethod
-    def points_of(cells: Sequence[Floats]) -> Pair:
+    def points_of(cells: Cells) -> Pair:
         step, over, excess, weight = cells[8:12]
         later = np.concatenate([over[..., 1:], 0.0 * over[..., :1]], axis=-1)
         exact = np.where(step < EXACT_COUNTS - 1, over - later, 0.0)
@@ -504,11 +489,8 @@ class TruncatedPoissonGamma(TruncatedFamily, PoissonGamma):
         share = ratio / (1.0 + ratio)
         return beta_tail(1.0 / (1.0 + ratio), share, a, y)
 
-    def simulate(
-        self, location: Floats, dispersion: Floats, size: Floats, rng: Generator
-    ) -> Floats:
+    def simulate(self, a: Floats, b: Floats, size: Floats, rng: Generator) -> Floats:
         # the first event comes at an exposure with P(later than x) = (b / (b + x))^a
-        a, b = self.to_parameters(location, dispersion)
         log_share = self.log_listed(size, a, b)
         later = np.log1p(-rng.random(np.shape(a)) * np.exp(log_share))
         first = np.minimum(b * np.expm1(-later / a), size)
@@ -530,10 +512,7 @@ class TruncatedBinomialBeta(TruncatedFamily, BinomialBeta):
         few = np.clip(size - y, 0.0, size)
         return np.where(y > size, 0.0, beta_binomial_cdf(few, size, b, a))
 
-    def simulate(
-        self, location: Floats, dispersion: Floats, size: Floats, rng: Generator
-    ) -> Floats:
-        a, b = self.to_parameters(location, dispersion)
+    def simulate(self, a: Floats, b: Floats, size: Floats, rng: Generator) -> Floats:
         size = np.broadcast_to(size, a.shape)
         log_share = self.log_listed(size, a, b)
         later = np.log1p(-rng.random(a.shape) * np.exp(log_share))

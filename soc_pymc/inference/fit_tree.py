@@ -18,7 +18,7 @@ from .._model.coordinates import Space
 from .._model.mixture_cells import WITHIN_BOUNDS
 from .._model.pilot import Pilot
 from .._model.problem import Problem, build, check_prior, mixture_data, prior_draws
-from .._model.rows import Rows, positions, rows_of
+from .._model.rows import Rows, placed_rows, positions
 from .._model.splines import Axis, project_monotone
 from .._model.terms import Curve
 from ..data.items import Grouping
@@ -238,7 +238,7 @@ def bin_table(
     outcome = stats.outcome
     occupied = np.flatnonzero(data["n"].to_numpy() > 0)
     n = data["n"].to_numpy()[occupied]
-    rows, _ = rows_of(stats, stats.family, atoms=atoms)
+    rows = placed_rows(stats, stats.family, False, False, atoms, stats.bins)
     score = axes[0].inverse(positions(axes[0], rows)[0])
     score[rows.atom > 0] = rows.atoms
     columns = {"score": score, "n_items": n}

@@ -43,7 +43,8 @@ _DRAWS_WITHOUT = 250
 _FEWEST_PER_GROUP = 100
 
 # From log densities (members, n) of outcomes, the ends (2, members, n) of their cdf intervals, made
-# when called, weights (members, n), and ways in which these vary, to summaries (rows, n)
+# when called, weights (members, n), and the loadings of their
+# covariance, to summaries (rows, n)
 _Summary = Callable[[Floats, Callable[[], Any], Floats, Sequence[Floats]], Floats]
 
 
@@ -376,7 +377,7 @@ def _given_noise(
     share = np.exp(log_density - log_total)
     if posterior.prior.gridded:
         reweighted = prior_table.reweighted(
-            before.ways, weight, log_total, prior_table.ARRAYS
+            before.loadings, weight, log_total, prior_table.ARRAYS
         )
         weight, moved = reweighted
         close = moved.sum(axis=0) <= prior_table.MOST_MOVED
@@ -447,12 +448,12 @@ def _over_members(
             items = select(columns, part)
             log_density = posterior.log_densities(items, members)
             interval = partial(posterior.cdf_ends, items, members)
-            weight, ways = _node_weights(theta), theta.ways
+            weight, loadings = _node_weights(theta), theta.loadings
             if posterior.reweights:
                 sizes = items[posterior.outcome.size]
                 listed = posterior.listed_shares(sizes, members)
-                weight, ways = given_listed(weight, ways, listed)
-            values = summarized(log_density, interval, weight, ways)
+                weight, loadings = given_listed(weight, loadings, listed)
+            values = summarized(log_density, interval, weight, loadings)
             summaries[:, part] = np.where(theta.flagged, np.nan, values)
     remaining = np.flatnonzero(np.isnan(summaries).any(axis=0))
     for chunk in _chunks(drawn, remaining):
@@ -465,13 +466,15 @@ def _over_members(
 
 
 def given_listed(
-    weight: Floats, ways: Sequence[Floats], listed: Floats
+    weight: Floats, loadings: Sequence[Floats], listed: Floats
 ) -> tuple[Floats, Sequence[Floats]]:
-    """Weights of members and ways in which they vary, given that items are in their table."""
+    """Weights of members and loadings of their covariance, given that items are in their table."""
     total = (weight * listed).sum(axis=0)
     given = weight * listed / total
-    moved = ((way * listed, (way * listed).sum(axis=0)) for way in ways)
-    return given, [(way - given * change) / total for way, change in moved]
+    changes = (
+        (loading * listed, (loading * listed).sum(axis=0)) for loading in loadings
+    )
+    return given, [(loading - given * change) / total for loading, change in changes]
 
 
 def _chunks(posterior: Posterior, items: Ints) -> Iterator[Ints]:
@@ -482,7 +485,7 @@ def _chunks(posterior: Posterior, items: Ints) -> Iterator[Ints]:
 
 @np.errstate(invalid="ignore", divide="ignore")  # of negative weights
 def _density_moments(
-    log_density: Floats, ends: object, weight: Floats, ways: Sequence[Floats]
+    log_density: Floats, ends: object, weight: Floats, loadings: Sequence[Floats]
 ) -> Floats:
     """Summaries of `density_moments`; where weights vary, as if p were lognormal."""
     low = log_density.min(axis=0)
@@ -490,9 +493,9 @@ def _density_moments(
     density = np.exp(log_density - high)
     mean = (weight * density).sum(axis=0)
     full = high + np.log(mean)
-    if ways:
+    if loadings:
         variance = np.log1p(
-            sum(((way * density).sum(axis=0) / mean) ** 2 for way in ways)
+            sum(((loading * density).sum(axis=0) / mean) ** 2 for loading in loadings)
         )
         return np.stack([full, full - variance, variance])
     without = low - np.log((weight * np.exp(low - log_density)).sum(axis=0))
@@ -505,16 +508,16 @@ def _ends_without(
     log_density: Floats,
     ends: Callable[[], Any],
     weight: Floats,
-    ways: Sequence[Floats],
+    loadings: Sequence[Floats],
 ) -> Floats:
     """Summaries of `cdf_without`; where weights vary, to first order."""
     below_and_upto = np.stack(ends())
-    if ways:
+    if loadings:
         density = np.exp(log_density - log_density.max(axis=0))
         mean = (weight * density).sum(axis=0)
         moved = sum(
-            (way * below_and_upto).sum(axis=1) * (way * density).sum(axis=0)
-            for way in ways
+            (loading * below_and_upto).sum(axis=1) * (loading * density).sum(axis=0)
+            for loading in loadings
         )
         return (weight * below_and_upto).sum(axis=1) - moved / mean
     inverse = weight * np.exp(log_density.min(axis=0) - log_density)

@@ -355,10 +355,10 @@ class BinPositions:
         """Read the bins of statistics, of each group or of all together."""
         part = stats.table("part")
         key = part["group"] * by_group * stats.bins + part["bin"]
-        ways = dict.fromkeys(("n", SCORE_WEIGHT, *scale.sums), "sum")
-        ways |= {"score_min": "min", "score_max": "max"}
-        bins = pd.DataFrame(part).groupby(key).agg(ways)
-        sums = {name: bins[name].to_numpy() for name in ways}
+        totals = dict.fromkeys(("n", SCORE_WEIGHT, *scale.sums), "sum")
+        totals |= {"score_min": "min", "score_max": "max"}
+        bins = pd.DataFrame(part).groupby(key).agg(totals)
+        sums = {name: bins[name].to_numpy() for name in totals}
         mean, variance = scale.moments(sums)
         group, number = np.divmod(bins.index.to_numpy(), stats.bins)
         return BinPositions(

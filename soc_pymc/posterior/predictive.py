@@ -127,16 +127,16 @@ class Posterior(ABC):
         before = prior_columns(self.outcome, columns)
         shape = (self._number(draws), len(columns["score"]))
         uniform = rng.random(shape) if self.prior.gridded else np.empty(0)
-        curves = self.family.to_curves(*self._listed_theta(before, draws, uniform))
+        theta = self._listed_theta(before, draws, uniform)
         if drawn_by is not None:
             item = np.arange(shape[1])
-            curves = curves[0][drawn_by, item], curves[1][drawn_by, item]
+            theta = theta[0][drawn_by, item], theta[1][drawn_by, item]
         size = columns[self.outcome.size]
         if law := self.curves.noise_law:
             df = columns.get("noise_df", law.df)
             moderated = law.moderated(columns["score"], size, df)
-            size = law.draw(moderated, df, curves[0].shape, rng)
-        return self.family.simulate(*curves, size, rng)
+            size = law.draw(moderated, df, theta[0].shape, rng)
+        return self.family.simulate(*theta, size, rng)
 
     def _listed_theta(
         self, columns: Columns, draws: Ints | None, uniform: Floats

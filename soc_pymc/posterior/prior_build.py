@@ -53,9 +53,9 @@ _PAIRS = (
 # draws of a mixture, with the moments of all, and for means of weights at many sizes
 _DRAWS = 512
 _FEWER_DRAWS = 192
-# share of the weights' covariance that is left out; ways in it
+# share of the weights' covariance that is left out, and the most loadings of it
 _FAINT = 1e-5
-_MOST_WAYS = 8
+_MOST_LOADINGS = 8
 _MEAN_SPREAD = 2.5  # an sd of log mean counts as this many of log cv2
 # numbers in one array of points x draws, which fit in the cache
 _AT_ONCE = 50_000
@@ -196,8 +196,8 @@ class _Made(NamedTuple):
 
     cells: Ints
     values: Floats  # (cells, points, 3, nodes): weights and both curves
-    # (cells, nodes, k): ways in which weights vary, whose products are a covariance
-    ways: Floats
+    # (cells, nodes, k): loadings, whose products are the weights' covariance
+    loadings: Floats
     wide: Bools  # (cells,): whether the curves are hardly known
 
 
@@ -274,8 +274,8 @@ class _Cells:
         with self._lock:
             if label not in self._groups:
                 nothing = np.full((number, 1, 3, len(self._terms)), np.nan)
-                ways = np.zeros((number, 1, _MOST_WAYS if mixture else 0))
-                columns = self._columns(nothing, ways, np.zeros(number, dtype=bool))
+                loadings = np.zeros((number, 1, _MOST_LOADINGS if mixture else 0))
+                columns = self._columns(nothing, loadings, np.zeros(number, dtype=bool))
                 self._groups[label] = _Group(columns)
             group = self._groups[label]
             missing = np.flatnonzero((asked > 0) & ~group.is_made)
@@ -305,10 +305,10 @@ class _Cells:
                 by_term = flat.reshape(len(values), len(used), *values.shape[2:])
                 fitted[:, :, rows, used] = by_term.transpose(0, 3, 2, 1)
             coefficients[is_alike] = fitted
-        columns = self._columns(coefficients, made.ways, made.wide)
+        columns = self._columns(coefficients, made.loadings, made.wide)
         return np.repeat(made.cells, nodes), columns
 
-    def _columns(self, coefficients: Floats, ways: Floats, wide: Bools) -> Nodes:
+    def _columns(self, coefficients: Floats, loadings: Floats, wide: Bools) -> Nodes:
         """Columns of nodes from coefficients (cells, nodes, 3, terms)."""
         cells, nodes, _, terms = coefficients.shape
         names = [f"{name}_{i}{j}" for name in POLYNOMIALS for i, j in self._terms]
@@ -321,8 +321,8 @@ class _Cells:
         # values of both curves, which may be far from 0, keep all digits
         for k in (1, 2):
             columns[f"{POLYNOMIALS[k]}_00"] = by_term[k * terms]
-        by_way = ways.reshape(cells * nodes, -1).astype(np.float32).T
-        return columns | {f"way_{k}": way for k, way in enumerate(by_way)}
+        by_way = loadings.reshape(cells * nodes, -1).astype(np.float32).T
+        return columns | {f"way_{k}": loading for k, loading in enumerate(by_way)}
 
     def _rules(self, label: str, cells: Ints) -> Iterator[_Made]:
         """Gauss rules of the draws' curves."""
@@ -352,8 +352,8 @@ class _Cells:
                 )
                 values.append(rules.reshape(len(part), -1, *rules.shape[1:]))
             nodes = np.concatenate(values)
-            ways = np.zeros((len(nodes), nodes.shape[3], 0))
-            yield _Made(alike, nodes, ways, by_cell[alike] > _WIDEST)
+            loadings = np.zeros((len(nodes), nodes.shape[3], 0))
+            yield _Made(alike, nodes, loadings, by_cell[alike] > _WIDEST)
 
     def _along_axes(self, label: str) -> Iterator[Pair]:
         """Draws of each curve at all scores, and what sizes add to it, (places, draws)."""
@@ -390,8 +390,8 @@ class _Cells:
             nodes = np.stack(np.broadcast_arrays(sample.mean(axis=0), *curves), axis=1)
             values = nodes.reshape(*score.shape, 3, -1)
             centres = sample[:, score.shape[1] - 1 :: score.shape[1]].swapaxes(0, 1)
-            ways = np.stack([*map(_ways, centres)])
-            yield _Made(part, values, ways, np.zeros(len(part), dtype=bool))
+            loadings = np.stack([*map(_loadings, centres)])
+            yield _Made(part, values, loadings, np.zeros(len(part), dtype=bool))
 
 
 def _sds_of_sums(first: Floats, second: Floats) -> Floats:
@@ -401,16 +401,16 @@ def _sds_of_sums(first: Floats, second: Floats) -> Floats:
     return np.sqrt(np.maximum(squares, 0.0) / x.shape[1])
 
 
-def _ways(weights: Floats) -> Floats:
-    """Ways (nodes, k) in which weights (draws, nodes) vary, whose products are their covariance."""
+def _loadings(weights: Floats) -> Floats:
+    """Loadings (nodes, k) of weights (draws, nodes), whose products are their covariance."""
     residual = weights - weights.mean(axis=0)
     size, directions = np.linalg.eigh(residual.T @ residual / len(weights))
     size = np.maximum(size[::-1], 0.0)
     directions = directions[:, ::-1]
     rank = min(
-        int((np.cumsum(size) < (1.0 - _FAINT) * size.sum()).sum()) + 1, _MOST_WAYS
+        int((np.cumsum(size) < (1.0 - _FAINT) * size.sum()).sum()) + 1, _MOST_LOADINGS
     )
-    out = np.zeros((weights.shape[1], _MOST_WAYS))
+    out = np.zeros((weights.shape[1], _MOST_LOADINGS))
     out[:, :rank] = directions[:, :rank] * np.sqrt(size[:rank])
     return out
 

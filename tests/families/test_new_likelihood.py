@@ -41,14 +41,16 @@ class WaitingRows(RowSums):
     margins, size_cell = ("time",), "time_cell"
 
     @staticmethod
-    def log_probability(xp, location, dispersion, cells):
+    def log_probability(xp, curves, cells):
+        location, dispersion = curves
         time, items, _ = cells
         cv2 = xp.exp(dispersion)
         tails = (1.0 + 1.0 / cv2)[..., None] * xp.log1p(time * (xp.exp(location) * cv2)[..., None])
         return (items * (location[..., None] - tails)).sum(axis=-1)
 
     @staticmethod
-    def draw_totals(rng, location, dispersion, cells):
+    def draw_totals(rng, curves, cells):
+        location, dispersion = curves
         items = cells[1]
         number = np.rint(items.sum(axis=-1))
         shape = np.exp(-dispersion)
@@ -97,7 +99,7 @@ class WaitingOutcome(Outcome):
         COUNTS.validity.size, scales.Bounds("events must be 1", largest=1.0, least=1.0)
     )
     tables: ClassVar = {
-        "part": outcome.Table.part("sum_N", "sum_y", *outcome.SCORES),
+        "part": outcome.Table.part("sum_N", "sum_y"),
         "time": outcome.Table.margin(TIME, *POWERS),
         "joint": outcome.Table.joint(EVENTS, TIME, reals=POWERS),
     }

@@ -171,9 +171,8 @@ def test_predictive_law(name, prior, size):
     assert upto == pytest.approx(np.cumsum(density), abs=1e-9)
     assert below == pytest.approx(np.cumsum(density) - density, abs=1e-9)
     draws = 20_000
-    drawn = family.simulate(
-        *np.repeat(curves[:, None], draws, axis=1), size, np.random.default_rng(5)
-    )
+    parameters = family.to_parameters(*np.repeat(curves[:, None], draws, axis=1))
+    drawn = family.simulate(*parameters, size, np.random.default_rng(5))
     share = np.searchsorted(np.sort(drawn), y, side="right") / draws
     assert drawn.min() >= 1.0
     assert np.abs(share - upto).max() * np.sqrt(draws) < 2.0

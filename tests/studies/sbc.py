@@ -109,7 +109,8 @@ def replicates(
     some = score[:: max(1, items // 500)]
     for i in range(fits):
         curves = (matrix @ truth[name][i] for name, matrix in at_items.items())
-        outcomes = family.simulate(*curves, frame[size].to_numpy(dtype=float), rng)
+        parameters = family.to_parameters(*curves)
+        outcomes = family.simulate(*parameters, frame[size].to_numpy(dtype=float), rng)
         stats = summarize(
             setting.items(frame.assign(**{observed: outcomes})),
             edges=first.edges,
