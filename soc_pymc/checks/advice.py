@@ -395,7 +395,8 @@ class Gains:
     def _components(self) -> Floats:
         """Log densities (components, n) under the fit and members of its family around it."""
         shifted = [self._densities(_PLACES, spread) for spread in _SPREADS]
-        return np.vstack([self._base, *shifted])
+        wide = [self._densities([0.0], spread) for spread in _WIDE]
+        return np.vstack([self._base, *shifted, *wide])
 
     @cached_property
     def _of_all(self) -> float:

@@ -498,28 +498,23 @@ def words_of_percentages(stats: Statistics) -> str:
     if not _HUNDRED / 10 < largest <= _HUNDRED:
         return ""
     cells = stats.cells(outcome.margins[0])
-    n = cells["n"]
-    size = cells["sum_N"]
-    by_bin = np.bincount(cells["bin"], n, stats.bins)
+    cells = {name: values[cells["sum_N"] > 0] for name, values in cells.items()}
+    n, size, y = (cells[name] for name in ("n", "sum_N", "sum_y"))
     score_parts = min(stats.n_items // _PER_PART + 1, _PER_PART)
-    score_part = equal_parts(np.arange(stats.bins), score_parts, by_bin)
-    code = score_part[cells["bin"]]
-    totals = [np.bincount(code, x) for x in (cells["sum_y"], size, n)]
-    of_scores = totals[1] / totals[2]
+    code = equal_parts(cells["bin"], score_parts, n)
+    items, sizes, events = (np.bincount(code, x) for x in (n, size, y))
+    expected = size * (events / sizes)[code]
     part = equal_parts(size / n, _PARTS, n)
-    expected = size * (totals[0] / totals[1])[code]
-    seen, expected, size, n = (
-        np.bincount(part, x) for x in (cells["sum_y"], expected, size, n)
-    )
-    size = size / n
-    told = seen / expected * size
+    n, size, y, expected = (np.bincount(part, x) for x in (n, size, y, expected))
+    if len(n) < _PARTS or y.min() == 0:
+        return ""
+    by_size = _ratio(size / n)
+    rise = _ratio(y / expected * size / n)
     # scores that are expected counts rise with exposures
-    if (
-        len(size) < _PARTS
-        or told.min() <= 0
-        or _LEVEL**2 * _ratio(told) > _ratio(size)
-        or _ratio(told) > _LEVEL
-        or _ratio(of_scores) ** 2 > _ratio(size)
+    if not (
+        rise < _LEVEL
+        and _LEVEL**2 * rise < by_size
+        and _ratio(sizes / items) ** 2 < by_size
     ):
         return ""
     words = outcome.words
