@@ -550,7 +550,7 @@ def thompson_draws(
     draws : int
         Number of draws. Fewer draws are the first of more.
     seed : int
-        Seed of the draws: take another one each round.
+        Seed of the draws: use a new one in each round.
     progress : bool or None
         Whether to show progress.
 

@@ -33,9 +33,11 @@ OUTER_LEVEL = 0.005
 # error of a quantile's last step but one, as a logit: the step squares it
 CLOSE = 1e-3
 _ROUNDING = 1e-15  # relative size of a step that changes no digit
-# weight that does not move a quantile; log share that is 0
+# weight that does not move a quantile; logs of shares and densities that are 0; a small theta
+# whose powers are 0: some engines fail where a product underflows
 FAINT = 1e-13
 _LEAST_LOG = -300.0
+_LEAST_THETA = 1e-40
 _AT_ONCE = 1 << 15  # numbers in one array of nodes x items
 # members from which quantiles are first found among a share of them
 _MANY = 200
@@ -50,6 +52,7 @@ ARRAYS = SimpleNamespace(
     log=np.log, exp=np.exp, sqrt=np.sqrt, low=np.minimum, high=np.maximum, where=np.where,
     # for values that are used often
     clip=np.clip, exact=float, keep=lambda value: value,
+    scaled=lambda b, t: np.clip(b * np.exp(t), 1e-300, 1e90),
     # over an item's nodes
     total=lambda *values: [value.sum(axis=0) for value in values],
     most=lambda value: value.max(axis=0), interp=np.interp,
@@ -102,13 +105,18 @@ def _log_rise(x: Numbers, k: Numbers, xp: Functions) -> Numbers:
     return k * xp.log(end) - 0.5 * k * k / end * bend + _half(end) - _half(n) - steps
 
 
+def _density(log: Numbers, xp: Functions) -> Numbers:
+    return xp.exp(xp.high(log, _LEAST_LOG))
+
+
 def _normal_cdf(z: Numbers, xp: Functions) -> Numbers:
     """Normal distribution function to 1e-7 (Abramowitz and Stegun 1964, 26.2.17)."""
     # the density at 40 is 0 as a float64
     z = xp.keep(xp.clip(z, -40.0, 40.0))
     u = xp.keep(1.0 / (1.0 + 0.2316419 * xp.high(z, -z)))
     poly = -0.356563782 + u * (1.781477937 + u * (-1.821255978 + u * 1.330274429))
-    tail = xp.exp(-0.5 * z * z) * u * (0.31938153 + u * poly) / math.sqrt(2.0 * math.pi)
+    density = _density(-0.5 * z * z, xp)
+    tail = density * u * (0.31938153 + u * poly) / math.sqrt(2.0 * math.pi)
     return xp.where(z > 0, 1.0 - tail, tail)
 
 
@@ -206,15 +214,14 @@ class GammaFormulas(Formulas):
 
     def law(self, a: Numbers, b: Numbers, t: Numbers, xp: Functions) -> Pair:
         # by Peizer and Pratt at a + 4
-        x = xp.keep(xp.clip(b * xp.exp(t), 1e-300, 1e90))
+        x = xp.keep(xp.scaled(b, t))
         n = a + 3.5
         bend, log = _deviance(n / x, xp)
         deviation = x - n
         slope = xp.keep(bend / x)
         scale = math.prod((a + i) / n for i in range(4)) * xp.sqrt(n / (2.0 * math.pi))
-        density = xp.keep(
-            scale * xp.exp(3.5 * log - 0.5 * deviation * deviation * slope - _half(n))
-        )
+        exponent = 3.5 * log - 0.5 * deviation * deviation * slope - _half(n)
+        density = xp.keep(scale * _density(exponent, xp))
         z = (deviation - 1 / 6 - 0.02 / (a + 4.0)) * xp.sqrt(slope)
         return _normal_cdf(z, xp) + density * _raised(a, x), density
 
@@ -280,9 +287,10 @@ class BetaFormulas(Formulas):
         rise = math.prod((a + i) / m * (b + i) / n for i in range(4))
         scale = rise / math.prod((s + i) / total for i in range(7))
         density = xp.keep(
-            scale * xp.sqrt(m * n / total / (2.0 * math.pi)) * xp.exp(exponent)
+            scale * xp.sqrt(m * n / total / (2.0 * math.pi)) * _density(exponent, xp)
         )
-        upper = math.prod((p * (s + i) / (a + i) for i in range(4)), start=density)
+        least = xp.keep(xp.high(p, _LEAST_THETA))
+        upper = math.prod((least * (s + i) / (a + i) for i in range(4)), start=density)
         upper = upper * _raised(b, q * (s + 4), q)
         correction = 0.02 * (q / (a + 4.0) - p / (b + 4.0) + (q - 0.5) / (s + 8.0))
         z = (deviation + p / 3 - 1 / 6 - correction) * xp.sqrt(
@@ -334,7 +342,8 @@ class NormalFormulas(Formulas):
         return t
 
     def law(self, a: Numbers, b: Numbers, t: Numbers, xp: Functions) -> Pair:
-        density = xp.exp(-0.5 * (t - a) * (t - a) / b) / xp.sqrt(2.0 * math.pi * b)
+        density = _density(-0.5 * (t - a) * (t - a) / b, xp)
+        density = density / xp.sqrt(2.0 * math.pi * b)
         return _normal_cdf((t - a) / xp.sqrt(b), xp), density
 
     def middle(self, a: Numbers, b: Numbers, xp: Functions) -> Pair:
@@ -715,7 +724,7 @@ def reweighted(
     # polynomials may be < 0
     prior = xp.keep(xp.high(weight, 0.0))
     log_p = xp.keep(log_density)
-    p = xp.keep(xp.exp(xp.high(log_p - xp.most(log_p), _LEAST_LOG)))
+    p = xp.keep(_density(log_p - xp.most(log_p), xp))
     total, *shifts = xp.total(prior * p, *(loading * p for loading in loadings))
     # Bayes' rule, averaged over uncertain weights as if they and their sum were lognormal
     shifts = [xp.keep(shift / total) for shift in shifts]

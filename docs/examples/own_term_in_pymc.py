@@ -11,7 +11,8 @@ stats = soc.summarize(items, bins=40, joint=True)
 with soc.model(stats) as model:  # an audit of the rate at the middle scores, perhaps biased
     curve = model["bin_log_mean"][20] + pm.Normal("bias", 0.0, 0.1)
     pm.Normal("audit", curve, 0.05, observed=-3.0)
-    print(az.summary(pm.sample(1000, random_seed=0, progressbar=False), var_names=["bias"]))
+    draws = pm.sample(500, tune=500, chains=4, random_seed=0, progressbar=False)
+print(az.summary(draws, var_names=["bias"]))
 checks = {"plain": soc.fit(stats), "audited": soc.fit(stats, model=model)}
 checks = {name: soc.check(fit, items) for name, fit in checks.items()}
 print(az.compare({name: result.elpd for name, result in checks.items()}))

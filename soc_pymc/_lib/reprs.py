@@ -4,9 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from html import escape
 from importlib import import_module
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
 Entries = list[tuple[str, str]]
 
 _SHOWN = 5  # labels of groups
+# columns of a terminal, and characters of a cell that gets a line of its own
+_WIDTH = 80
+_LONG = 24
 # modules above that make what results show of themselves, by function
 _MADE_ABOVE = {"summary": "quantities.curves", "pit_image": "plots.results"}
 # by verdict
@@ -35,7 +40,7 @@ def number(value: object, digits: int = 3) -> str:
 
 
 def digits(value: float) -> str:
-    """A number with enough digits to tell it from every other one."""
+    """A number in the fewest digits that distinguish it from all others."""
     return repr(float(value)).removesuffix(".0")
 
 
@@ -64,7 +69,47 @@ def html_table(
     top = f"<thead><tr>{names}</tr></thead>" if names else ""
     below = f"<p>{escape(visible(note))}</p>" if note else ""
     table = f"<table>{top}<tbody>{body}</tbody></table>"
-    return f"<div><strong>{escape(visible(title))}</strong>{table}{below}</div>"
+    above = f"<strong>{escape(visible(title))}</strong>" if title else ""
+    return f"<div>{above}{table}{below}</div>"
+
+
+def indented(text: str) -> str:
+    """Return a text in lines of at most 80 columns, two of them empty."""
+    return fill(text, _WIDTH, initial_indent="  ", subsequent_indent="  ")
+
+
+class Table(pd.DataFrame):
+    """A frame with text of at most 80 columns, and HTML with the same words."""
+
+    @property
+    def _constructor(self) -> type[pd.DataFrame]:
+        return pd.DataFrame
+
+    def _texts(self) -> pd.DataFrame:
+        """All cells as text, below the names of their columns."""
+        indexed = not isinstance(self.index, pd.RangeIndex)
+        frame = pd.DataFrame(self).rename_axis(str(self.index.name or ""))
+        frame = frame.reset_index() if indexed else frame
+        cells = frame.map(lambda x: visible(number(x))).astype(str)
+        return pd.DataFrame([list(map(str, frame.columns)), *cells.to_numpy()])
+
+    def __repr__(self) -> str:
+        texts = self._texts()
+        long = (texts.map(len).max() > _LONG).to_numpy()
+        indent = "  " if long[0] else ""
+        table = texts.loc[:, ~long]
+        padded = [table[k].str.ljust(table[k].str.len().max()) for k in table]
+        shown = [indent + "  ".join(row).rstrip() for row in zip(*padded, strict=True)]
+        text = shown[:1]
+        for row, line in zip(texts.to_numpy()[1:], shown[1:], strict=True):
+            own = [fill(x, _WIDTH, subsequent_indent="  ") for x in row[:1][long[:1]]]
+            below = [indented(x) for x in row[1:][long[1:]] if x]
+            text += [*own, line, *below]
+        return "\n".join(text)
+
+    def _repr_html_(self) -> str:
+        head, *rows = self._texts().to_numpy().tolist()
+        return html_table("", rows, head)
 
 
 def lines(head: str, rows: Iterable[Sequence[str]]) -> str:

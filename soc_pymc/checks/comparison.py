@@ -20,7 +20,7 @@ from .._lib.errors import (
     warn_user,
 )
 from .._lib.laws import smoothed
-from .._lib.reprs import counted
+from .._lib.reprs import Table, counted
 from .._lib.work import long_work, phase
 from ..data.items import Items
 from ..data.statistics import STATISTICS, Statistics
@@ -251,7 +251,7 @@ def compare(
             "compare by soc.evaluate.held_out or cross_validate",
             ConvergenceWarning,
         )
-    return table
+    return Table(table)
 
 
 def left_out(

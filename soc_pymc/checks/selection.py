@@ -15,7 +15,7 @@ import pandas as pd
 
 from .._lib.arrays import equal_parts
 from .._lib.errors import FitError, SocError
-from .._lib.reprs import code_of
+from .._lib.reprs import Table, code_of
 from .._model.pilot import find_pilot
 from .._model.rows import sizes_vary
 from ..data.statistics import Statistics, refuse_weights
@@ -237,7 +237,7 @@ def _check_comparable(fit: Fit, stats: Statistics) -> None:
 
 
 def _with_codes(table: pd.DataFrame) -> pd.DataFrame:
-    return table.reindex(columns=_COLUMNS).rename_axis("prior").reset_index()
+    return Table(table.reindex(columns=_COLUMNS).rename_axis("prior").reset_index())
 
 
 def _exposure(best: Best, stats: Statistics) -> Iterator[Step]:

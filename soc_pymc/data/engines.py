@@ -4,7 +4,7 @@ One error reports all problems of a table. An engine sends only sums.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -52,7 +52,16 @@ from .items import (
     needs_of,
     wrong_type,
 )
-from .sources import batches, count_of, kind_of, open_table, readable, schema_of
+from .sources import (
+    batches,
+    count_of,
+    drop_small_tables,
+    kind_of,
+    open_table,
+    readable,
+    schema_of,
+    small_table,
+)
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
@@ -408,20 +417,26 @@ class Grouped:
     def _batches(self, expression: "ir.Table") -> Iterator[Columns]:
         """Columns of record batches; groups are coded in the order of their appearance."""
         integers = {*_PART_KEYS, *CELL_SUMS[:3], *self.items.outcome.integers}
-        for batch in batches(expression, size=_ROWS):
-            columns = {}
-            for name, values in zip(batch.schema.names, batch.columns, strict=True):
-                if name == "group":
-                    words = values.to_pylist()
-                    values = [
-                        self._codes.setdefault(word, len(self._codes)) for word in words
-                    ]
-                # engines widen sums of whole numbers
-                integral = name in integers or name.endswith("_cell")
-                columns[name] = np.asarray(
-                    values, dtype=np.int64 if integral else np.float64
-                )
-            yield columns
+        try:
+            for batch in batches(expression, size=_ROWS):
+                yield self._columns(batch, integers)
+        finally:
+            drop_small_tables(expression)
+
+    def _columns(self, batch: Any, integers: Set[str]) -> Columns:
+        columns = {}
+        for name, values in zip(batch.schema.names, batch.columns, strict=True):
+            if name == "group":
+                words = values.to_pylist()
+                values = [
+                    self._codes.setdefault(word, len(self._codes)) for word in words
+                ]
+            # engines widen sums of whole numbers
+            integral = name in integers or name.endswith("_cell")
+            columns[name] = np.asarray(
+                values, dtype=np.int64 if integral else np.float64
+            )
+        return columns
 
 
 def _count(table: "ir.Table") -> Any:
@@ -452,12 +467,11 @@ def with_cells(table: "ir.Table", outcome: Outcome) -> Any:
 
 def with_blocks(table: "ir.Table", labels: Sequence[str]) -> Any:
     """The table with blocks of its clusters in place of their labels, none missing."""
-    import ibis
     import pyarrow as pa
 
     label = pa.array(labels, pa.string())
-    blocks = pa.table({"soc_label": label, "soc_block": block_of_labels(labels)})
-    joined = table.inner_join(ibis.memtable(blocks), [("cluster", "soc_label")])
+    blocks = small_table(table, soc_label=label, soc_block=block_of_labels(labels))
+    joined = table.inner_join(blocks, [("cluster", "soc_label")])
     return joined.mutate(cluster=joined.soc_block)
 
 
@@ -466,7 +480,6 @@ def with_bins(
 ) -> Any:
     """The table with the column ``bin``: [e_k, e_k+1) is bin k + 1, outer bins are open."""
     import ibis
-    import pyarrow as pa
 
     if len(edges) == 0:
         return table.mutate(**{f"{prefix}bin": ibis.literal(0, type="int64")})
@@ -479,7 +492,7 @@ def with_bins(
     clipped = ibis.least(ibis.greatest(table[score], low), high)
     keyed = score_cell(clipped, *lookup.grid, ibis_functions())
     table = table.mutate(**{f"{prefix}cell": keyed})
-    joined = table.inner_join(ibis.memtable(pa.table(columns)), f"{prefix}cell")
+    joined = table.inner_join(small_table(table, **columns), f"{prefix}cell")
     cuts_below = (
         (joined[score] >= joined[cut]).ifelse(1, 0).cast("int64") for cut in cuts
     )

@@ -43,6 +43,16 @@ _AT_ONCE = 1_000_000  # rows of a batch
 _MOST_NAMES = 20  # in an error
 # engines of Ibis that run in this process
 _IN_PROCESS = ("duckdb", "polars", "datafusion")
+# engines on which Ibis registers tables in memory as views
+_VIEWS = ("duckdb", "pyspark")
+_SMALL = "soc_small"  # in the names of tables of ours
+_CHDB_TYPES = {
+    "int64": "Int64",
+    "int32": "Int32",
+    "float": "Float32",
+    "double": "Float64",
+    "string": "String",
+}
 _NOT_ENGINES = {"soc_pymc", "numpy", "numba", *sys.stdlib_module_names}
 
 
@@ -310,6 +320,42 @@ def _for_arrow(frame: Any) -> Any:
         if isinstance(dtype, pd.SparseDtype)
     }
     return frame.astype(dense) if dense else frame
+
+
+def small_table(rows: Any, **columns: Any) -> Any:
+    """An Ibis table of arrays, for a join with rows of an engine, or of none."""
+    import ibis
+    import pyarrow as pa
+
+    data = pa.table(columns)
+    table = ibis.memtable(data).op().copy(name=ibis.util.gen_name(_SMALL)).to_expr()
+    backends = rows._find_backends()[0]
+    if not any(hasattr(backend, "con") and _is_chdb(backend) for backend in backends):
+        return table
+    # it takes no tables beside a query
+    (backend,) = backends
+    name = table.get_name()
+    fields = ", ".join(f"{f.name} {_CHDB_TYPES[str(f.type)]}" for f in data.schema)
+    backend.raw_sql(f"CREATE TABLE {name} ({fields}) ENGINE = Memory")
+    backend.con.insert_arrow(name, data)
+    return backend.table(name)
+
+
+def _is_chdb(backend: Any) -> bool:
+    return type(backend.con).__name__ == "ChdbClient"
+
+
+def drop_small_tables(expression: Any) -> None:
+    """Drop what `small_table` left on the engine, which Ibis keeps until the process ends."""
+    from ibis.expr.operations import DatabaseTable, InMemoryTable
+
+    backend = expression.get_backend()
+    drop = backend.drop_view if backend.name in _VIEWS else backend.drop_table
+    for table in expression.op().find((DatabaseTable, InMemoryTable)):
+        is_there = isinstance(table, DatabaseTable) or table in backend._memtables
+        if _SMALL in table.name and is_there:
+            drop(table.name, force=True)
+            backend._memtables.discard(table)
 
 
 def batches(

@@ -461,7 +461,7 @@ def weights_of_draws(predictors: Floats, forms: WeightForms) -> Floats:
 def solved(
     bounded: Floats, forms: WeightForms, slopes: bool = True
 ) -> Iterator[tuple[slice, Weights]]:
-    """Weights at bounded predictors (n, P, draws) by slices of scores; or as close as they come.
+    """Weights at bounded predictors (n, P, draws) by slices of scores, or the nearest that exist.
 
     Without `slopes` they have no derivatives.
     """

@@ -22,6 +22,7 @@ from .._lib.errors import FitError
 from .._lib.files import Saved, read_saved, save_netcdf
 from .._lib.reprs import (
     Entries,
+    Table,
     groups_row,
     html_table,
     lines,
@@ -356,7 +357,7 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
             for name in ("prior", "method", "status")
         }
         table = attrs.pop("selection", None)
-        selection = None if table is None else pd.DataFrame(json.loads(table))
+        selection = None if table is None else Table(json.loads(table))
         tree.attrs = attrs
         tree = without_recipes(tree, records["prior"])
         return Fit(tree, **records, selection=selection)
@@ -480,12 +481,14 @@ class RowValues:
         return np.concatenate(list(ordered_map(part, range(0, number, _DRAWS_AT_ONCE))))
 
     def totals(self, draws: Mapping[str, Floats], seed: Ints) -> NDArray[Any]:
-        """Replicates of the observed totals of a single family's rows, (draws, rows).
+        """Replicates of the observed totals of the rows, (draws, rows).
 
         The seed's two numbers are followed by those of the rows.
         """
         rng = np.random.default_rng(seed[:2])
-        drawn = self.data.draw(*self.predictors(draws), rng)[:, seed[2:]]
+        single = len(self.names) == 2
+        predictors = self.predictors(draws) if single else [self._by_row(draws)]
+        drawn = self.data.draw(*predictors, rng)[:, seed[2:]]
         whole = self.dtype is not np.float64
         return np.asarray(
             np.clip(drawn, 0.0, _LARGEST_COUNT) if whole else drawn, dtype=self.dtype

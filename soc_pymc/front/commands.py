@@ -3,10 +3,13 @@
 import argparse
 import inspect
 import logging
+import platform
+import re
 import sys
 from argparse import Namespace as Chosen
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -44,7 +47,13 @@ Run = Callable[[Chosen], None]
 
 _log = logging.getLogger(__name__)
 
-_LISTING = "{} --help lists all options"
+_LISTING = "{} --help-all lists all options"
+# options that --help leaves out, so that it fits a screen
+_RARE = {
+    *("id", "fold", "cluster", "date", "weight", "truncated", "noise_df", "shape"),
+    *("equal", "folds", "joint", "on_leakage", "bin_effects", "groups", "atoms"),
+    *("zero", "knots", "scale", "draws"),
+}
 _ITEMS = word("items", "Parquet or CSV files, or a glob", nargs="+")
 _FIT = word(
     "fit", "A fit, from 'soc-pymc fit', whose columns are used where none are named"
@@ -56,7 +65,12 @@ _COLUMNS = (
 )
 _SUMS = options_of("summarize", joint={"action": "store_true"})
 _PRIOR = (
-    option("fit.prior", choices=(AUTO, *PRIORS)),
+    option(
+        "fit.prior",
+        choices=(AUTO, *PRIORS),
+        metavar="PRIOR",
+        help=f"One of {', '.join((AUTO, *PRIORS))}",
+    ),
     options_of(
         "Gamma",
         exposure={"flag": "--exposure-term", "dest": "term", "action": "store_true"},
@@ -71,7 +85,9 @@ _PRIOR = (
     ),
     "VI.seed",
 )
-_SCORING = options_of("item_posteriors", out={"required": True})
+_SCORING = options_of(
+    "item_posteriors", out={"required": True}, quantiles={"metavar": "Q"}
+)
 
 
 _CLICKS: dict[str, Any] = {"score": "score", "count": "count", "exposure": "exposure"}
@@ -95,18 +111,60 @@ def _command(example: str, options: Sequence[Option | str]) -> Callable[[Run], R
 
 
 class _Parser(argparse.ArgumentParser):
+    def format_help(self) -> str:
+        """Return the help with a short usage line."""
+        needed = [a for a in self._actions if a.required and a.dest != "command"]
+        words = [
+            " ".join([*a.option_strings[-1:], f"{a.metavar or a.dest.upper()}"])
+            + " ..." * (a.nargs == "+")
+            for a in sorted(needed, key=lambda a: not a.option_strings)
+        ]
+        if " " in self.prog:
+            self.usage = " ".join([self.prog, "[options]", *words])
+        return super().format_help()
+
+    def format_common_help(self) -> str:
+        """Return the help without the options that are rarely needed."""
+        for action in self._actions:
+            if action.dest in _RARE:
+                action.help = argparse.SUPPRESS
+        return self.format_help()
+
     def error(self, message: str) -> NoReturn:
         """Exit with status 2 and one line that says why, and where all options are listed."""
         command = self.prog if " " in self.prog else f"{self.prog} run"
         self.exit(2, f"soc-pymc: error: {message}; {_LISTING.format(command)}\n")
 
 
+class _Show(argparse.Action):
+    """Prints the text that a function, the action's `const`, makes of the parser."""
+
+    def __init__(
+        self, option_strings: Sequence[str], dest: str, **settings: Any
+    ) -> None:
+        settings |= {"nargs": 0, "default": argparse.SUPPRESS}
+        super().__init__(option_strings, dest, **settings)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        print(self.const(parser).rstrip())
+        parser.exit()
+
+
+def _versions(_: argparse.ArgumentParser) -> str:
+    """Return what a report of a fault should name: this version, Python and requirements."""
+    system = f"Python {platform.python_version()}, {platform.platform()}"
+    requirements = metadata.requires("soc_pymc") or []
+    names = [re.split(r"[^\w.-]", x)[0] for x in requirements if "extra ==" not in x]
+    versions = [f"{name} {metadata.version(name)}" for name in sorted(names)]
+    return "\n".join([f"soc_pymc {soc.__version__}", system, *versions])
+
+
 def make_parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser of all commands; with the options of one alone, it imports no more."""
     about = "Second order calibration: honest posteriors from any model's point scores."
     parser = _Parser(prog="soc-pymc", description=about)
-    version = f"soc_pymc {soc.__version__}"
-    parser.add_argument("--version", action="version", version=version)
+    text = "Show the versions that a report of a fault should name"
+    parser.add_argument("--version", action=_Show, const=_versions, help=text)
     commands = parser.add_subparsers(metavar="command", required=True)
     quiet = word(
         "--quiet",
@@ -119,10 +177,19 @@ def make_parser(only: str | None = None) -> argparse.ArgumentParser:
         about = str(run.__doc__)
         epilog = f"example: soc-pymc {name} {example}"
         command = commands.add_parser(
-            name, help=about, description=about, epilog=epilog
+            name,
+            help=about,
+            description=about,
+            epilog=epilog,
+            add_help=False,
+            formatter_class=partial(argparse.HelpFormatter, max_help_position=26),
         )
         listing = _LISTING.format(f"soc-pymc {name}")
         command.set_defaults(run=run, listing=listing, refuse=command.error)
+        common = _Parser.format_common_help
+        text = "Show the usual options"
+        command.add_argument("-h", "--help", action=_Show, const=common, help=text)
+        command.add_argument("--help-all", action="help", help="Show all options")
         for add in (quiet, *options) if only in (None, name) else ():
             (option(add) if isinstance(add, str) else add)(command)
     return parser
@@ -445,7 +512,7 @@ def compare(chosen: Chosen) -> None:
         )
     fits = {name: soc.load_fit(path) for name, path in pairs}
     table = _call(soc.compare, chosen, fits, soc.load_statistics(chosen.statistics))
-    print(table.to_string(float_format="{:.4g}".format))
+    print(table)
 
 
 @_command(

@@ -41,8 +41,8 @@ Column = ArrayLike | None
 class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     """Second order calibration of one column of scores, as a scikit-learn regressor.
 
-    Outcomes are counts, values, successes, labels or amounts. The scores t, the one column of
-    ``X``, must come from a model that never saw these outcomes, such as out-of-fold predictions.
+    Outcomes are counts, values, successes, labels or amounts. The scores t, a column of ``X``,
+    must come from a model that never saw these outcomes, such as out-of-fold predictions.
 
     Parameters
     ----------
@@ -66,6 +66,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         The label of a success, of the two that `y` has, such as ``"yes"``. None takes labels that
         are true or false, and 0 and 1 if scores are probabilities and no sizes are given, with a
         warning; ``pos_label=1`` or ``prior=soc.Beta()`` say so, ``exposure=1`` says counts.
+    column : int, str or None
+        The column of ``X`` with the scores, by position or name. None: ``X`` is a vector, or has
+        only this column.
     bins : int or None
         Number of bins, as in `soc.summarize`.
     on_leakage : {"raise", "warn", "ignore"}
@@ -84,11 +87,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
     Notes
     -----
-    Of scikit-learn's ``check_estimator``, six checks fail, for three reasons: vectors of scores are
-    taken (``check_fit1d``, ``check_fit2d_predict1d``); with one column there is none to leave out
-    (``check_n_features_in_after_fitting``); and those of ``sample_weight`` that fit data of several
-    columns, whatever the tags say (``..._equivalence_on_dense_data``, ``..._not_overwritten``,
-    ``..._shape``).
+    With ``column=0``, all checks of scikit-learn's ``check_estimator`` pass. Without it, those fail
+    that refuse vectors or pass several columns.
 
     Pass counts with ``exposure=N``, not rates with ``sample_weight=N``. Pipelines and searches pass
     sizes and groups on after ``sklearn.set_config(enable_metadata_routing=True)``.
@@ -117,7 +117,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         self, prior: Prior | Literal["auto"] | None = None, method: Method | None = None, *,
         noise_sd: float | None = None, noise_df: float | None = None,
         shape: float | None = None, pos_label: object = None,
-        bins: int | None = None,
+        column: int | str | None = None, bins: int | None = None,
         on_leakage: Literal["raise", "warn", "ignore"] = "raise",
         draws: Literal["auto", "all"] = "auto", progress: bool = False,
     ) -> None:  # fmt: skip
@@ -127,19 +127,20 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         self.noise_df = noise_df
         self.shape = shape
         self.pos_label = pos_label
+        self.column = column
         self.bins = bins
         self.on_leakage = on_leakage
         self.draws = draws
         self.progress = progress
 
     def __sklearn_tags__(self) -> Any:
-        """scikit-learn's tags: one column, positive on log scales; `score` is not R-squared."""
+        """scikit-learn's tags: scores are positive on log scales; `score` is not R-squared."""
         tags = super().__sklearn_tags__()
         positive = self.noise_sd is None
         if isinstance(self.prior, Prior):
             curves = self.prior.mean, self.prior.variance
             positive = common_scale(*(curve.scale for curve in curves)).low >= 0
-        tags.input_tags.one_d_array = True
+        tags.input_tags.one_d_array = self.column is None
         tags.input_tags.positive_only = positive
         tags.regressor_tags.poor_score = True
         tags.target_tags.positive_only = self.noise_sd is None
@@ -154,8 +155,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array_like, shape (n, 1) or (n,)
-            Scores t: an array, a Series, or a frame of one column.
+        X : array_like, shape (n, k) or (n,)
+            Scores t: an array, a Series, or a frame; of several columns `column` is read.
         y : array_like, shape (n,)
             Outcomes: counts (whole numbers >= 0), values, successes, labels, or sums of amounts.
         exposure : float or array_like, shape (n,), or None
@@ -235,7 +236,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array_like, shape (n, 1) or (n,)
+        X : array_like, shape (n, k) or (n,)
             Scores t.
         y : array_like, shape (n,), or None
             Outcomes; None predicts from the score alone.
@@ -279,7 +280,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array_like, shape (n, 1) or (n,)
+        X : array_like, shape (n, k) or (n,)
             Scores t.
         y : array_like, shape (n,), or None
             As in `predict`.
@@ -314,7 +315,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array_like, shape (n, 1) or (n,)
+        X : array_like, shape (n, k) or (n,)
             Scores t.
         y : array_like, shape (n,), or None
             As in `predict`.
@@ -355,7 +356,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array_like, shape (n, 1) or (n,)
+        X : array_like, shape (n, k) or (n,)
             Scores t.
         exposure : float or array_like, shape (n,), or None
             Exposures, if the fit has a term in them; None averages over those of its items.
@@ -404,7 +405,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array_like, shape (n, 1) or (n,)
+        X : array_like, shape (n, k) or (n,)
             Scores t.
         y : array_like, shape (n,), or None
             As in `predict`.
@@ -458,7 +459,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array_like, shape (n, 1) or (n,)
+        X : array_like, shape (n, k) or (n,)
             Scores t.
         y : array_like, shape (n,)
             As in `predict`.
@@ -518,12 +519,12 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             if alone
             else {"y_numeric": True, "ensure_min_samples": 2 if reset else 1}
         )
-        data = [_as_column(X)] if alone else [_as_column(X), y]
+        table = _as_column(X) if self.column is None else X
+        data = [table] if alone else [table, y]
         try:
             checked = validate_data(self, *data, reset=reset, dtype=np.float64, **rules)
             if alone:
-                return checked[:, 0], np.full(len(checked), np.nan)
-            scores = checked[0]
+                return self._read(checked), np.full(len(checked), np.nan)
             observed = np.asarray(checked[1], dtype=np.float64)
         # others are TypeErrors, as scikit-learn requires
         except (ValueError, OverflowError) as error:
@@ -532,11 +533,25 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
                 remedy = "convert them first, or say which label is pos_label="
                 text = f"X and y must be numbers ({text}): {remedy}"
             raise ItemsError(text) from error
-        if scores.shape[1] != 1:
+        return self._read(checked[0]), observed
+
+    def _read(self, table: Floats) -> Floats:
+        """The column of scores."""
+        n = table.shape[1]
+        if self.column is None and n != 1:
             raise ItemsError(
-                f"X has {scores.shape[1]} columns: give one, the items' scores"
+                f"X has {n} columns: give one, the items' scores, or say with column= which it is"
             )
-        return scores[:, 0], observed
+        names = [*getattr(self, "feature_names_in_", range(n))]
+        known = dict(
+            zip([*range(-n, 0), *range(n), *names], [*range(n)] * 3, strict=True)
+        )
+        place = 0 if self.column is None else self.column
+        if place not in known or isinstance(place, bool):
+            raise ItemsError(
+                f"column={shown(place)} is not in X: give one of {shown(names)}"
+            )
+        return table[:, known[place]]
 
     def _as_items(
         self, outcome: Outcome, columns: Mapping[str, Any], labels: Mapping[str, Any]

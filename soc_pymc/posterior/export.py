@@ -26,7 +26,7 @@ from .._lib.work import one_blas_thread
 from ..data.engines import read_columns, with_bins
 from ..data.formulas import exact
 from ..data.items import ANY_ITEMS, CROSS, ITEMS, Items, Roles
-from ..data.sources import chosen, kind_of
+from ..data.sources import chosen, kind_of, small_table
 from ..families.scales import MIDDLE
 from ..fits.curves import Curves
 from ..fits.fit import FIT, Fit
@@ -55,8 +55,9 @@ _NUMBERING = ("postgres",)
 # Newton steps for quantiles on the nodes
 _STEPS = 3
 _MIXTURE_STEPS = 4
-# PostgreSQL fails where an exponential underflows
+# PostgreSQL fails where an exponential or product underflows or overflows
 _LEAST_EXPONENT = -690.0
+_MOST_EXPONENT = 138.0
 # dialects by their names in Ibis and SQLGlot: Ibis compiles Spark's only for a session
 _DIALECTS = {"pyspark": ("databricks", "spark"), "spark": ("databricks", "spark")}
 _MOST_TEXT = 1_000_000  # characters of a SELECT
@@ -252,7 +253,7 @@ def posterior_expression(
         raise ItemsError(f"an expression needs items over an Ibis table: use {remedy}")
     roles = posterior_roles(curves, items)
     table = items.source
-    nodes = _small_table(**described(curves)[1])
+    nodes = small_table(table, **described(curves)[1])
     _refuse_columns(table.columns, roles, _new_columns(curves, quantiles))
     sheet = _sheet_of(curves, table, table.get_backend().name)
     return _expression(curves, sheet, roles, quantiles, nodes)
@@ -343,8 +344,8 @@ def posterior_sql(
     kinds = dict.fromkeys(users, "decimal") | dict.fromkeys(
         roles.groups.values(), "string"
     )
-    nodes = _small_table(**described(curves)[1])
     source = ibis.table(kinds, name="soc_table")
+    nodes = small_table(source, **described(curves)[1])
     if prior is not None:
         nodes = ibis.table(dict(nodes.schema()) | {"fit": "string"}, name="soc_prior")
     sheet = _sheet_of(curves, source, dialect)
@@ -443,6 +444,9 @@ class _Sheet:
     def clip(self, value: Any, low: Any, high: Any) -> Any:
         return self.low(self.high(value, low), high)
 
+    def scaled(self, b: Any, t: Any) -> Any:
+        return self.clip(b.ln() + t, _LEAST_EXPONENT, _MOST_EXPONENT).exp()
+
     def interp(
         self, value: Any, places: Sequence[float], values: Sequence[float]
     ) -> Any:
@@ -485,16 +489,9 @@ class _Sheet:
         name = self._named(index.cast("int64"))
         names = [next(self._names) for _ in arrays]
         columns = zip((name, *names), (np.arange(len(arrays[0])), *arrays), strict=True)
-        places = _small_table(**{f"soc_{key}": array for key, array in columns})
+        places = small_table(self.rows, **{f"soc_{k}": values for k, values in columns})
         self.rows = self.rows.inner_join(places, f"soc_{name}")
         return [self[name] for name in names]
-
-
-def _small_table(**columns: NDArray[Any]) -> Any:
-    import ibis
-    import pyarrow as pa
-
-    return ibis.memtable(pa.table(columns))
 
 
 def _sheet_of(curves: Curves, table: Any, engine: str) -> _Sheet:
@@ -558,7 +555,7 @@ def _with_keys(sheet: _Sheet, curves: Curves, roles: Roles) -> Any:
         labels = [table[column].cast("string") for column in roles.groups.values()]
         label = reduce(lambda left, right: left + CROSS + right, labels)
         known = np.array(curves.groups, dtype=object)
-        codes = _small_table(soc_label=known, soc_code=np.arange(len(known)))
+        codes = small_table(table, soc_label=known, soc_code=np.arange(len(known)))
         sheet.rows = table.left_join(codes, label == codes.soc_label)
         sheet.add(good=good & sheet["code"].notnull(), code=sheet["code"].fill_null(0))
         good = sheet["good"]
@@ -621,9 +618,8 @@ def _add_quantiles(
     meta = described(curves)[0]
     family = prior_table.formulas_of(meta)
     numbers = np.arange(len(levels))
-    xp.rows = xp.rows.cross_join(
-        _small_table(soc_number=numbers, soc_level=np.array(levels))
-    )
+    choices = small_table(xp.rows, soc_number=numbers, soc_level=np.array(levels))
+    xp.rows = xp.rows.cross_join(choices)
     shares = xp["level"], xp["p_zero"], xp["below"]
     goal, q, unit, at_zero = prior_table.start(
         family, xp["mean"], xp["variance"], shares, xp
@@ -720,9 +716,12 @@ def _flatten(tree: Any, values: Sequence[Any]) -> None:
     parts = {}
     for name, query in (queries | {"": tree}).items():
         for nested in reversed([*query.find_all(exp.Subquery)]):
-            parts[nested.alias] = nested.this
+            part = nested.alias
+            while part in queries or part in parts:
+                part += "_"
+            parts[part] = nested.this
             alias = exp.TableAlias(this=exp.to_identifier(nested.alias))
-            source = exp.to_identifier(f"soc_{nested.alias}")
+            source = exp.to_identifier(f"soc_{part}")
             nested.replace(exp.Table(this=source, alias=alias))
         parts[name] = query
     del parts[""]

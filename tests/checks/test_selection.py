@@ -1,5 +1,7 @@
 """The choice of a prior by what items may need, and by items left out in turn."""
 
+import html
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -45,6 +47,11 @@ def test_a_term_in_exposure_is_chosen_and_saved(tmp_path):
     pd.testing.assert_frame_equal(again.selection, table, check_exact=True)
     assert again.data.attrs == fit.data.attrs
     assert "nothing tried gains a nat over it" in repr(again)
+    text = repr(table)
+    assert max(map(len, text.splitlines())) <= 80
+    assert set(text.split()) <= set(
+        re.sub("<.*?>", " ", html.unescape(table._repr_html_())).split()
+    )
 
 
 @pytest.mark.parametrize("fault", thinned(["none", "exposure"], ["none"]))

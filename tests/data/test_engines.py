@@ -20,7 +20,7 @@ from tests.data.cell_references import (
     fold_of_id,
     fold_of_item,
 )
-from tests.examples import thinned
+from tests.examples import COUNT_ROLES, thinned
 from tests.tables import (
     BACKENDS,
     HARD_COLUMNS,
@@ -37,7 +37,7 @@ IN_PROCESS = ("duckdb", "polars")  # whose rows are summed as those in memory ar
 # edges next to each other, and twenty in a row that differ by the last bits
 CLOSE = np.nextafter(0.3, 1) + 2.0**-54 * np.arange(20)
 EDGES = np.unique(np.concatenate([neighbours([0.125, 1.0]), [-2.0, 1e-9, 5.0], CLOSE]))
-AMOUNT = {"counts": "count", "values": "items", "successes": "successes"}
+AMOUNT = {"counts": "count", "values": "items", "successes": "successes", "amounts": "events"}
 # further roles and options of summarize
 TASKS = {
     "groups and ids": ({"group": "label", "id": "id"}, {"bins": 40, "joint": True}),
@@ -51,6 +51,7 @@ TASKS = {
 FORMS = [("counts", "small"), ("values", "decimal"), ("counts", "float"), ("values", "extreme")]
 # every task once, each kind in most; and every form of numbers once
 CASES = [(list(KINDS)[k % 3], "double", task) for k, task in enumerate(TASKS)]
+CASES += [("amounts", "double", task) for task in ("groups and ids", "clusters")]
 CASES += [(kind, form, "folds") for kind, form in FORMS]
 
 
@@ -123,6 +124,19 @@ def test_every_engine_gives_the_same_statistics(engine, kind, form, task, put_on
 )
 def test_rows_leave_only_engines_of_this_process(engine, put_on):
     assert is_remote(put_on(engine, pa.table(FOUR_ITEMS))) == (engine not in IN_PROCESS)
+
+
+@pytest.mark.parametrize("engine", thinned(["remote", "postgres"], ["remote"]))
+def test_nothing_is_left_on_an_engine(engine, example, put_on):
+    """Ibis keeps its temporary tables, of edges and labels, until the process ends."""
+    case, fit = example("gamma").case, example("gamma").fit
+    frame = case.frame().head(300)
+    frame = frame.assign(campaign=(frame.index % 40).astype(str), id=frame.index)
+    table = put_on(engine, pa.Table.from_pandas(frame, preserve_index=False))
+    before = table.get_backend().list_tables()
+    soc.summarize(soc.PoissonItems(table, **COUNT_ROLES, cluster="campaign"), progress=False)
+    soc.item_posteriors(fit, case.items(table), progress=False)
+    assert table.get_backend().list_tables() == before
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "remote"])

@@ -113,5 +113,7 @@ def test_an_installed_wheel_works(built, tmp_path):
     path, rows = _run(str(commands / "python"), "-c", JOB, cwd=tmp_path).split()
     assert Path(path).is_relative_to(tmp_path / "env")
     assert rows == "200"
-    version = _run(str(commands / "soc-pymc"), "--version", cwd=tmp_path)
-    assert version.strip() == f"soc_pymc {PROJECT['version']}"
+    first, *others = _run(str(commands / "soc-pymc"), "--version", cwd=tmp_path).splitlines()
+    assert first == f"soc_pymc {PROJECT['version']}"
+    named = {Requirement(line).name for line in PROJECT["dependencies"]}
+    assert {"Python", *named} == {line.split()[0] for line in others}
