@@ -67,8 +67,7 @@ _SPREADS = (
 )  # logarithms of their variances over that of theta
 _WIDE = (2.0, 4.0)  # and those of outliers
 # of a mixture that follows two narrow populations
-_FREE_FUNCTIONS = 18
-_FREE_SHAPE = 2.4
+_FREE = {"functions": 18, "shape": 2.4}
 _RISES = (0.0, 0.3, 0.7, 1.1)  # rises of theta that is not 0, in sds
 _LARGEST_EXCESS = 50.0  # largest excess of a log density over that of the fit
 # sds of a gain by chance, which gains have to exceed, if they must be sure
@@ -292,11 +291,13 @@ def _of_columns(gains: "Gains") -> Iterator[Remedy]:
 
 def mixture_of(prior: Prior) -> Prior:
     """The mixture with the curves and terms of a prior; of a mixture one of freer shape."""
-    if prior.mixture:
-        return replace(prior, functions=_FREE_FUNCTIONS, shape=_FREE_SHAPE)
     mixture = family_of(prior).mixture
     names = {f.name for f in fields(mixture)} & {f.name for f in fields(prior)}
-    return mixture(**{name: getattr(prior, name) for name in names})
+    arguments = {name: getattr(prior, name) for name in names}
+    if prior.mixture:
+        for name, least in _FREE.items():
+            arguments[name] = max(arguments[name], least)
+    return mixture(**arguments)
 
 
 def _more(spline: Spline) -> Spline:
