@@ -679,7 +679,8 @@ def _text_of(scored: Any, tables: Mapping[str, str], dialect: str) -> str:
     sources = {f"soc_{argument}": _named(name) for argument, name in tables.items()}
     small = {f"soc_table_{k}": v for k, v in enumerate(scored.op().find(InMemoryTable))}
     sources |= {table.name: _named(name) for name, table in small.items()}
-    values = [_values(name, v.data.to_pyarrow(v.schema)) for name, v in small.items()]
+    write = _json_rows if dialect == "clickhouse" else _values
+    values = [write(name, v.data.to_pyarrow(v.schema)) for name, v in small.items()]
     try:
         tree: Any = compiler.to_sqlglot(scored)
         _flatten(tree, values)
@@ -763,3 +764,16 @@ def _values(name: str, table: Any) -> Any:
     ]
     rows = exp.values(list(zip(*texts, strict=True)), alias="soc_values", columns=names)
     return _defined(name, exp.select(*typed).from_(rows))
+
+
+def _json_rows(name: str, table: Any) -> Any:
+    """A named SELECT of rows in one string: ClickHouse takes long to analyse many literals."""
+    from sqlglot import exp
+
+    kinds = {str: "String", int: "Int64", float: "Float64"}
+    columns = {column: table[column].to_pylist() for column in table.column_names}
+    kind = ", ".join(f"{column} {kinds[type(v[0])]}" for column, v in columns.items())
+    rows = " ".join(map(json.dumps, zip(*columns.values(), strict=True)))
+    arguments = [exp.var("JSONCompactEachRow"), *map(exp.Literal.string, (kind, rows))]
+    table_function = exp.Anonymous(this="format", expressions=arguments)
+    return _defined(name, exp.select("*").from_(table_function))
