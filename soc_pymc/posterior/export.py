@@ -284,9 +284,10 @@ def posterior_sql(
         Table that holds the file of ``soc.export_prior(fit, "prior.parquet")``, loaded unchanged;
         there is no row if it is another fit's. None writes its numbers into the text.
     dialect : str
-        SQL dialect, such as ``"duckdb"``, ``"postgres"``, ``"pyspark"``, ``"databricks"``,
-        ``"bigquery"``, ``"snowflake"``, ``"trino"`` or another one that Ibis supports. Texts were
-        run on DuckDB 1.5, PostgreSQL 15 and Spark 4.3; on others compare a few rows first.
+        SQL dialect: texts were run as ``"duckdb"`` 1.5, ``"postgres"`` 15, ``"pyspark"`` 4.3,
+        ``"clickhouse"`` 26.9, ``"datafusion"`` 51 and ``"snowflake"`` (an emulator, fakesnow 0.12);
+        those of ``"bigquery"``, ``"trino"`` and ``"databricks"`` were parsed. On these and others
+        that Ibis supports compare a few rows first.
     **outcome : str or None
         Columns of outcome and size, such as ``count=`` and ``exposure=``.
 
