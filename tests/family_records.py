@@ -125,7 +125,7 @@ RECORDS = {
     "InverseGamma": Record(
         FAMILIES["InverseGamma"].given({"shape": SHAPE}),
         theta=lambda a, b: stats.invgamma(a, scale=b),
-        outcome=lambda theta, size: stats.gamma(SHAPE * size, scale=theta / SHAPE),
+        outcome=lambda theta, size: stats.gamma(SHAPE * size, scale=(theta + 1e-300) / SHAPE),
         marginal=lambda a, b, size: stats.betaprime(SHAPE * np.asarray(size), a, scale=b / SHAPE),
         priors=((5.0, 8.0), (14.0, 60.0), (402.0, 1000.0)),
         extreme_priors=((2.001, 0.3), *((a, 0.2 * a) for a in (3.5, 1e3, 1e6, 1e12))),

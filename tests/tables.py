@@ -1,6 +1,7 @@
 """Small tables, hard ones that trouble engines, and a table from every kind of source."""
 
 import decimal
+import functools
 import os
 from typing import Any
 
@@ -13,15 +14,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import soc_pymc as soc
+from tests.family_records import SHAPE
 
 BACKENDS = ("pandas", "polars", "arrow", "stream", "duckdb", "parquet", "csv")
 ROLES = {"score": "t", "count": "y", "exposure": "N"}
 VALUE_ROLES = {"score": "t", "value": "v", "noise_sd": "s"}
 TRIAL_ROLES = {"score": "t", "successes": "y", "trials": "N"}
+AMOUNT_ROLES = {"score": "t", "amount": "x", "events": "N"}
 KINDS = {
     "counts": (soc.PoissonItems, ROLES),
     "values": (soc.NormalItems, VALUE_ROLES),
     "successes": (soc.BinomialItems, TRIAL_ROLES),
+    "amounts": (functools.partial(soc.AmountItems, shape=SHAPE), AMOUNT_ROLES),
 }
 COLUMNS: dict[str, Any] = {
     "t": [0.1, 0.2, 0.3, 0.4],
@@ -29,6 +33,7 @@ COLUMNS: dict[str, Any] = {
     "N": [1.0, 2.0, 3.0, 4.0],
     "v": [0.1, -0.3, 0.2, 0.6],
     "s": [0.5, 0.5, 0.25, 1.0],
+    "x": [0.3, 0.5, 2.5, 1.5],
 }
 
 
@@ -44,6 +49,11 @@ def simulated(kind, seed=0, spread=0.0, size=None, n=5000):
         theta = t * rng.gamma(1 / spread, spread, n) if spread else t
         exposure = rng.lognormal(3, 1.2, n) if size is None else np.full(n, size)
         return pd.DataFrame({"t": t, "y": rng.poisson(theta * exposure), "N": exposure})
+    if kind == "amounts":
+        t = rng.lognormal(-2, 0.7, n)
+        theta = t * (1 + 1 / spread) / rng.gamma(2 + 1 / spread, size=n) if spread else t
+        events = rng.integers(1, 200, n) if size is None else np.full(n, size)
+        return pd.DataFrame({"t": t, "x": theta * rng.gamma(SHAPE * events) / SHAPE, "N": events})
     t = rng.uniform(0.05, 0.95, n)
     theta = rng.beta(t / spread, (1 - t) / spread) if spread else t
     trials = rng.integers(1, 200, n) if size is None else np.full(n, size)
@@ -87,8 +97,8 @@ def remote(table: pa.Table | pd.DataFrame) -> Any:
     return source
 
 
-HARD_COLUMNS = {"counts": ("t", "y", "N"), "values": ("t", "v", "s"), "successes": ("t", "y", "N")}
-LIMITS = {"counts": (-265, 265), "values": (-104, 104), "successes": (0, 40)}
+HARD_COLUMNS = {name: tuple(roles.values()) for name, (_, roles) in KINDS.items()}
+LIMITS = {"counts": (-265, 265), "values": (-104, 104), "successes": (0, 40), "amounts": (0, 40)}
 
 
 def neighbours(numbers):
@@ -118,7 +128,7 @@ def hard_frame(kind, n=1500, seed=0):
         columns |= {"v": value, "s": size}
     else:
         size[: n // 8] = 1.0
-        if kind == "successes":
+        if kind != "counts":
             size = np.ceil(np.minimum(size, 2.0**40))
         mean = np.minimum(score * size * rng.gamma(2, 0.5, len(score)), 1e6)
         count = np.minimum(rng.poisson(mean), 1_000_000)
@@ -129,6 +139,10 @@ def hard_frame(kind, n=1500, seed=0):
             count = np.minimum(count, size).astype(int)
             size = size.astype(int)
         columns |= {"y": count, "N": size}
+        if kind == "amounts":
+            amount = 2.0 ** rng.integers(-40, 60, len(score)) * rng.choice(step, len(score))
+            amount = rng.choice(neighbours(amount), len(score))
+            columns["x"] = np.where(size > 0, amount, 0.0)
     n = len(score)
     identity = rng.integers(-(2**40), 2**40, n)
     identity[:4] = [-(2**63), 2**63 - 1, -1, 0]
@@ -171,9 +185,11 @@ def hard_table(kind, form="double"):
         frame = frame.assign(**{outcome: frame[outcome].astype(float)})
     columns = {name: pa.array(frame[name].to_numpy()) for name in frame}
     if form == "decimal":
+        places, least = {"values": (3, -1e9), "amounts": (3, 0.01)}.get(kind, (0, 0.0))
+        outcomes = frame[outcome].clip(least, 1e9).where(frame[size] > 0, 0.0)
         columns |= {
             score: as_decimal(np.log(frame[score]), 6),  # of any sign
-            outcome: as_decimal(frame[outcome].clip(-1e9, 1e9), 3 if kind == "values" else 0),
+            outcome: as_decimal(outcomes, places),
             size: as_decimal(frame[size].clip(0.01, 1e9).where(frame[size] > 0, 0.0), 4),
         }
     return pa.table(columns)

@@ -263,7 +263,7 @@ class Outcome(ABC):
         """Limit of the sizes that carry information, a power of two; None if all do."""
         size = np.ldexp(1.0, sums["cell"] >> STEPS)
         known = informative(self.information(size, sums), sums["n"])
-        if known.all():
+        if known.all() or not known.any():
             return None
         return float(size[known].min() if self.sizes_add else 2.0 * size[known].max())
 

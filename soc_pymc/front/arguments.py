@@ -39,9 +39,9 @@ _OTHERS = ("id", "fold", "cluster", "date", "weight")
 METHODS = {"vi": "VI", "nuts": "NUTS", "five-steps": "FiveSteps"}
 # priors by name, the default of each kind of items first
 PRIORS: dict[str, type[Prior]] = {
-    f"{name.lower()}{ending}": getattr(family, field)
-    for field, ending in (("prior", ""), ("mixture", "-mixture"))
-    for name, family in FAMILIES.items()
+    re.sub(r"\B[A-Z]", r"-\g<0>", prior.__name__).lower(): prior
+    for field in ("prior", "mixture")
+    for prior in (getattr(family, field) for family in FAMILIES.values())
 }
 AUTO: Literal["auto"] = "auto"
 _SWITCHES = ("monotone", "bin_effects", "zero", "atoms", "groups")

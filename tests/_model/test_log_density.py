@@ -17,6 +17,8 @@ from scipy import stats as laws
 import soc_pymc as soc
 from tests.checks.hand_made import KINDS, as_items
 from tests.examples import thinned
+from tests.family_records import SHAPE
+from tests.posterior.references import log_probability
 
 SCORES = np.array([0.08, 0.12, 0.2, 0.3, 0.45])
 SIZES = np.array([2.0, 9.0, 40.0])
@@ -43,11 +45,13 @@ def frame():
             "count": rng.poisson(theta * size),
             "successes": rng.binomial(size.astype(int), theta),
             "value": rng.normal(2.0 * score, 0.5 + 0.1 * np.sqrt(size)),
+            "events": size.astype(int),
+            "amount": theta * rng.standard_gamma(SHAPE * size) / SHAPE,
         }
     )
 
 
-AXES = {"counts": "log", "values": "linear", "trials": "logit"}
+AXES = {"counts": "log", "values": "linear", "trials": "logit", "amounts": "log"}
 CURVES = (
     soc.Spline(knots=4, level=(-1.5, 0.7), slope=(0.6, 0.4), wiggle=0.3),
     soc.Spline(knots=4, level=(-1.0, 0.5), slope=(0.1, 0.3), wiggle=0.4),
@@ -169,8 +173,7 @@ def log_likelihood(values, kind, term, frame):
     _, outcome, size = case.roles
     curves = (values[f"bin_{curve}"][row] for curve in case.curves)
     law = case.marginal(*case.moments(*curves), frame[size])
-    log = law.logpdf if kind == "values" else law.logpmf
-    return log(frame[outcome]).sum()
+    return log_probability(law, frame[outcome]).sum()
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES)

@@ -9,6 +9,8 @@ import zlib
 import numpy as np
 import pandas as pd
 
+from tests.family_records import SHAPE
+
 PRIME = 2**31 - 1
 LEAST_VALUE = 1e-35  # values smaller in size count as 0 in powers and cells
 
@@ -26,6 +28,10 @@ TABLES = {
         "part": {}, "trials": {"cell": "size"}, "failures": {"cell": "failures"},
         "successes": {"cell": "count"},
         "joint": {"trials_cell": "size", "failures_cell": "failures", "successes_cell": "count"},
+    },
+    "amount": {
+        "part": {}, "events": {"cell": "size"}, "amounts": {"cell": "amount"},
+        "joint": {"events_cell": "size", "amount_cell": "amount"},
     },
 }  # fmt: skip
 
@@ -90,6 +96,8 @@ def score_weight(kind, outcome, size):
         caps = [c for c in np.unique(relative) if (np.minimum(relative / c, 1) ** 2).sum() >= 4]
         capped = np.minimum(relative, max(caps, default=relative.min()))
         information = relative * (capped**2 / relative).sum() / (capped**2).sum()
+    elif kind == "amount":
+        information = SHAPE * size
     else:
         information = size * (outcome.sum() + 0.5) / max(size.sum(), 1e-300)
     total = np.minimum(information, 1.0).sum()
@@ -105,7 +113,7 @@ def term(column, kind, score, outcome, size):
         return score_weight(kind, outcome, size)
     if column == "n":
         return np.ones(len(score), dtype=np.int64)
-    if column == "sum_y" and kind != "normal":
+    if column == "sum_y" and kind in ("poisson", "binomial"):
         return outcome.astype(np.int64)
     if column == "above":
         return (outcome > size).astype(float)
@@ -172,6 +180,8 @@ def assert_plain(stats, score, outcome, size, group=None, fold=None):
     cells = {"size": size_cell(size)}
     if kind == "normal":
         cells["value"] = value_cell(outcome, size)
+    elif kind == "amount":
+        cells["amount"] = size_cell(outcome)
     else:
         cells["count"] = count_cell(outcome)
     if kind == "binomial":

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 import soc_pymc as soc
 from soc_pymc._model.rows import rows_of
-from soc_pymc.families import family_of_kind
 from tests.checks import hand_made
 from tests.data.cell_references import count_cell, size_cell
 from tests.examples import thinned
+from tests.posterior.references import log_probability
 from tests.tables import KINDS, ROLES, VALUE_ROLES, remote, simulated
 
 RNG = np.random.default_rng(5)
@@ -190,7 +190,7 @@ def log_marginals(kind, outcome, size, *curves):
     """Returns the items' log marginals at one pair of the curves' levels, by SciPy."""
     case = hand_made.KINDS["trials" if kind == "successes" else kind]
     law = case.marginal(*case.moments(*curves), size)
-    return law.logpdf(outcome) if kind == "values" else law.logpmf(outcome)
+    return log_probability(law, outcome)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -206,10 +206,11 @@ def test_wide_cells_cost_little_of_the_likelihood(kind):
     outcome, size = (frame[name].to_numpy(float) for name in list(roles.values())[1:])
     first = {
         "counts": lambda: np.log(outcome.sum() / size.sum()),
+        "amounts": lambda: np.log(outcome.sum() / size.sum()),
         "values": outcome.mean,
         "successes": lambda: np.log(outcome.sum() / (size - outcome).sum()),
     }[kind]()
-    data = rows_of(stats, family_of_kind(stats.kind))[1]
+    data = rows_of(stats, stats.family)[1]
     gaps = []
     for second in (-9.0, -4.0, -1.0, 0.0, 1.0):
         exact = log_marginals(kind, outcome, size, first, second)

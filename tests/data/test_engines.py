@@ -38,7 +38,7 @@ IN_PROCESS = ("duckdb", "polars", "datafusion")  # whose rows are summed as thos
 # edges next to each other, and twenty in a row that differ by the last bits
 CLOSE = np.nextafter(0.3, 1) + 2.0**-54 * np.arange(20)
 EDGES = np.unique(np.concatenate([neighbours([0.125, 1.0]), [-2.0, 1e-9, 5.0], CLOSE]))
-AMOUNT = {"counts": "count", "values": "items", "successes": "successes"}
+AMOUNT = {"counts": "count", "values": "items", "successes": "successes", "amounts": "events"}
 # further roles and options of summarize
 TASKS = {
     "groups and ids": ({"group": "label", "id": "id"}, {"bins": 40, "joint": True}),
@@ -52,6 +52,7 @@ TASKS = {
 FORMS = [("counts", "small"), ("values", "decimal"), ("counts", "float"), ("values", "extreme")]
 # every task once, each kind in most; and every form of numbers once
 CASES = [(list(KINDS)[k % 3], "double", task) for k, task in enumerate(TASKS)]
+CASES += [("amounts", "double", task) for task in ("groups and ids", "clusters")]
 CASES += [(kind, form, "folds") for kind, form in FORMS]
 
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 import soc_pymc as soc
 from soc_pymc._model.rows import rows_of
-from soc_pymc.families import family_of_kind
 from tests.data.cell_references import assert_same, block_of_cluster
 from tests.examples import COUNT_ROLES, crossed_frame, thinned
 from tests.tables import BACKENDS, KINDS, remote, source_of
@@ -21,7 +20,7 @@ def items_of(frame, kind="counts", cluster="c"):
 
 
 def table_of(n=3000, clusters=40, seed=0):
-    """Returns items of campaigns, with counts, values and successes."""
+    """Returns items of campaigns, with outcomes of every kind."""
     rng = np.random.default_rng(seed)
     size = rng.integers(2, 30, n)
     return pd.DataFrame(
@@ -31,6 +30,7 @@ def table_of(n=3000, clusters=40, seed=0):
             "y": rng.binomial(size, rng.beta(1.0, 3.0, n)),
             "v": rng.normal(size=n),
             "s": rng.choice([0.5, 1.0], n),
+            "x": rng.gamma(size),
             "c": [f"campaign {k}" for k in rng.integers(0, clusters, n)],
         }
     )
@@ -239,6 +239,7 @@ LEVELS = {
     "counts": ((-1.0, -0.5), (-0.5, 0.5)),
     "values": ((0.2, -1.0), (-0.2, 0.5)),
     "successes": ((-1.0, -0.5), (0.0, 0.5)),
+    "amounts": ((-1.0, -0.5), (-0.5, 0.5)),
 }
 
 
@@ -246,7 +247,7 @@ LEVELS = {
 def test_the_likelihood_of_weighted_days_is_the_weighted_sum(kind):
     """Of two levels of the curves, because constants are free; cells of small counts are exact."""
     stats = statistics(dated_items(), kind)
-    family = family_of_kind(stats.kind)
+    family = stats.family
 
     def gain(part):
         sums = rows_of(part, family)[1]

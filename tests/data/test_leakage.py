@@ -16,6 +16,8 @@ def leaky(kind, frame):
     if kind == "values":
         weight = 0.25 / (0.25 + frame["s"] ** 2)
         return frame.assign(t=frame["t"] + (frame["v"] - frame["t"]) * weight)
+    if kind == "amounts":
+        return frame.assign(t=(frame["x"] + 4 * frame["t"]) / (frame["N"] + 4))
     prior = {"counts": 20, "successes": 2}[kind]
     return frame.assign(t=(frame["y"] + 1) / (frame["N"] + prior))
 
@@ -45,7 +47,7 @@ def test_yes_or_no_outcomes_do_not_leak():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [None, 20])
 def test_scores_that_saw_their_outcomes_are_refused(kind, size):
-    spread = {"counts": 0.5, "values": 0.5, "successes": 0.1}[kind]
+    spread = 0.1 if kind == "successes" else 0.5
     size = 1.0 if kind == "values" and size else size
     frame = simulated(kind, spread=spread, size=size)
     assert summarized(kind, frame, bins=50).leakage_z > 3

@@ -1,6 +1,5 @@
 """Amounts over events: quadrature, simulated truth, engines, maximum likelihood, and refusals."""
 
-import ibis
 import numpy as np
 import pandas as pd
 import pytest
@@ -181,50 +180,13 @@ def test_without_a_score_estimates_are_those_of_maximum_likelihood():
     assert gap.max() < 0.5
 
 
-def test_engines_give_the_same_integers():
-    """In memory, and by SQL of DuckDB and Polars; chunks add up."""
-    frame = simulated(3000, 1.0, 4)
-    frame.loc[:40, ["amount", "events"]] = 0.0
-    local = soc.summarize(items_of(frame), joint=True, **QUIET)
-    options = {"edges": local.edges, "joint": True, **QUIET}
-    others = [soc.summarize(items_of(ibis.memtable(frame)), **options)]
-    halves = [soc.summarize(items_of(part), **options) for part in (frame[:999], frame[999:])]
-    others.append(sum(halves))
-    for other in others:
-        for table in ("part", "events", "amounts", "joint"):
-            one, two = local.table(table), other.table(table)
-            for name in one:
-                if one[name].dtype.kind == "i":
-                    np.testing.assert_array_equal(one[name], two[name])
-                else:
-                    np.testing.assert_allclose(one[name], two[name], rtol=1e-12)
-    with pytest.raises(soc.StatisticsError, match="different shape"):
-        local + soc.summarize(items_of(frame, 2.0), **options)
-
-
-BAD = {
-    "amounts below 0": ({"amount": [-1.0, 2.0]}, "column 'amount': 1 of 2 rows is negative"),
-    "an amount without events": ({"events": [0, 2]}, "positive without events"),
-    "events without an amount": ({"amount": [0.0, 2.0]}, "or 0 with some"),
-    "fractions of events": ({"events": [0.5, 2]}, "events must be whole numbers"),
-    "missing": ({"amount": [np.nan, 2.0]}, "missing"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_items_are_told_in_one_sentence(case):
-    columns, words = BAD[case]
-    frame = pd.DataFrame({"score": [1.0, 2.0], "amount": [1.0, 2.0], "events": [1, 2]} | columns)
-    with pytest.raises(soc.ItemsError, match=words) as error:
-        soc.summarize(items_of(frame), **QUIET)
-    assert len(str(error.value).splitlines()) == 1
-
-
 def test_what_is_not_supported_is_refused(example):
     frame, stats_ = example("inverse_gamma").frame, example("inverse_gamma").statistics
     for shape, words in (("estimate", "squares of single amounts"), (0.0, "number between")):
         with pytest.raises(soc.ItemsError, match=words):
             items_of(frame, shape)
+    with pytest.raises(soc.StatisticsError, match="different shape"):
+        stats_ + soc.summarize(items_of(frame), edges=stats_.edges, **QUIET)
     with pytest.raises(soc.FitError, match="zero=True is not for amounts"):
         soc.fit(stats_, soc.InverseGamma(zero=True), **QUIET)
     with pytest.raises(soc.FitError, match="five steps have no moments"):

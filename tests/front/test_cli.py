@@ -49,13 +49,14 @@ def files(example, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_chain_from_items_to_check(example, folder, capsys):
+@pytest.mark.parametrize("name", ["gamma", "inverse_gamma"])
+def test_chain_from_items_to_check(name, example, folder, capsys):
     """Statistics, curves, posteriors and check are those of the functions."""
-    known = example("gamma")
+    known = example(name)
     known.frame.to_parquet("items.parquet")
     known.frame.head(300).to_parquet("few.parquet")
     few = known.case.items(known.frame.head(300))
-    roles = flags(known.items.roles)
+    roles = flags(known.items.roles | known.items.options)
     run("summarize", "items.parquet", *roles, "--bins", 20, "--out", "stats.nc")
     assert soc.load_statistics("stats.nc").data.equals(known.statistics.data)
     run("fit", "stats.nc", "--draws", 100, "--seed", 3, "--out", "fit.nc")
@@ -77,6 +78,10 @@ def test_chain_from_items_to_check(example, folder, capsys):
     run("check", "fit.nc", "few.parquet", "--by", "kind")
     result = soc.check(fit, few, by="kind", progress=False)
     assert capsys.readouterr().out == f"{result}\n"
+    words = ["--prior", name.replace("_", "-"), "--bins", 20]
+    run("run", "few.parquet", *roles, *words, "--keep", "kept", "--out", "all.parquet")
+    expected = soc.item_posteriors(soc.load_fit("kept/fit.nc"), few, progress=False)
+    pd.testing.assert_frame_equal(pd.read_parquet("all.parquet"), expected)
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ def test_outcomes_of_a_single_family(example, name):
     np.testing.assert_allclose(ends, expected, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", thinned(CASES, ["normal", "zeros"]))
+@pytest.mark.parametrize("name", thinned(CASES, ["normal"]))
 def test_moments_of_densities_over_the_draws(example, name):
     """Where log p varies by less than .01: logarithms of E(p) and E(1/p) to 5e-3, variances to .3.
 
@@ -114,12 +114,7 @@ def test_further_outcomes_of_a_single_family(example, name):
     np.testing.assert_allclose(below, law.cdf(start).mean(axis=0), atol=slack)
 
 
-# tails of mixtures of amounts reach beyond the grid; tests/families/test_amounts.py has them
-ON_A_GRID = [name for name in ref.ON_A_GRID if name != "inverse_gamma_mixture"]
-LIGHT_TAILED = [name for name in FAMILIES if name != "inverse_gamma_mixture"]
-
-
-@pytest.mark.parametrize("name", thinned(ON_A_GRID, ref.QUICK))
+@pytest.mark.parametrize("name", thinned(ref.ON_A_GRID, ref.QUICK))
 def test_outcomes_of_a_mixture_against_quadrature(example, name):
     """Densities by draw to 1e-4, distribution functions to 1e-4, for six items at one score.
 
@@ -156,9 +151,9 @@ def test_outcomes_of_a_mixture_against_quadrature(example, name):
             assert further_below[row] == pytest.approx(cdf(next_outcome - 1), abs=5e-4)
 
 
-@pytest.mark.parametrize("name", thinned(LIGHT_TAILED, ref.QUICK))
+@pytest.mark.parametrize("name", thinned(FAMILIES, ref.QUICK))
 def test_simulated_outcomes_have_the_moments_of_the_curves(example, name):
-    """200 copies of three items under every draw: means to 5 standard errors, variances to 8%."""
+    """200 copies of three items under every draw: means and variances to 5 standard errors."""
     fit, copies = example(name).fit, 200
     rows = ref.some_rows(example(name), 3)
     frame = rows.loc[np.repeat(rows.index, copies)].reset_index(drop=True)
@@ -181,7 +176,9 @@ def test_simulated_outcomes_have_the_moments_of_the_curves(example, name):
     total = within.mean(axis=0) + expected.var(axis=0)
     error = np.sqrt(total / drawn.shape[1])
     assert (np.abs(drawn.mean(axis=1) - expected.mean(axis=0)) < 5 * error).all()
-    np.testing.assert_allclose(drawn.var(axis=1), total, rtol=0.08)
+    squares = (drawn - drawn.mean(axis=1, keepdims=True)) ** 2
+    error = squares.std(axis=1) / np.sqrt(drawn.shape[1])
+    assert (np.abs(squares.mean(axis=1) - total) < 5 * error).all()
 
 
 @pytest.mark.parametrize("name", thinned(CASES, ref.QUICK))

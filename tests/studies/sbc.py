@@ -47,6 +47,16 @@ def _effects(n_items: int, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame({"score": score, "noise_sd": noise_sd, "value": value})
 
 
+def _amounts(n_items: int, seed: int = 0) -> pd.DataFrame:
+    """Items with the scores and sizes of S1."""
+    frame = soc.simulation.s1(n_items, seed)
+    return frame.assign(amount=frame["theta"] * frame["exposure"])
+
+
+def _of_events(frame: pd.DataFrame) -> soc.AmountItems:
+    return soc.AmountItems(frame, score="score", amount="amount", events="exposure")
+
+
 @dataclass(frozen=True)
 class Setting:
     """A prior, a table of scores and sizes, and what makes items of it."""
@@ -69,6 +79,7 @@ SETTINGS = {
     "poisson": Setting(soc.Gamma(**GAMMA), soc.simulation.s1, counts),
     "binomial": Setting(soc.Beta(**BETA), coverage.successes, trials),
     "normal": Setting(soc.Normal(**NORMAL), _effects, values),
+    "amount": Setting(soc.InverseGamma(**GAMMA), _amounts, _of_events),
 }
 
 

@@ -73,11 +73,19 @@ ONLY_TRIALS = [
     ("N", 2.5, "'N': 1 of 4 rows is not whole (2.5)"),
     ("N", 0.0, "above the trials"),
 ]
+ONLY_AMOUNTS = [
+    ("x", -1.0, "'x': 1 of 4 rows is negative"),
+    ("x", INF, "infinite"),
+    ("x", 0.0, "positive without events (column 'N'), or 0 with some (0)"),
+    ("N", 0.0, "'x': 1 of 4 rows is positive without events (column 'N')"),
+    ("N", 2.5, "'N': 1 of 4 rows is not whole (2.5)"),
+]
 BY_KIND = [
     *((kind, *case) for kind, (_, roles) in KINDS.items() for case in VALUES
       if case[0] in roles.values()),
     *(("counts", *case) for case in ONLY_COUNTS),
     *(("successes", *case) for case in ONLY_TRIALS),
+    *(("amounts", *case) for case in ONLY_AMOUNTS),
 ]  # fmt: skip
 
 
@@ -90,6 +98,12 @@ def test_bad_values(kind, column, value, mentioned):
     values = [float(x) for x in COLUMNS[column]]
     values[1] = value
     refused(lambda: summarize(kind, {column: values}), soc.ItemsError, mentioned, FIX)
+
+
+@pytest.mark.parametrize("kind", ["counts", "successes", "amounts"])
+def test_items_without_anything_observed_make_statistics_and_no_fit(kind):
+    nothing = {"y": [0] * 4, "x": [0.0] * 4, "N": [0] * 4}
+    refused(lambda: soc.fit(summarize(kind, nothing)), soc.FitError, "nothing was observed")
 
 
 # columns in the place of tame ones, further roles, what the error mentions
