@@ -1,7 +1,8 @@
 """The choice of a prior: what the items may need is tried, and kept if it predicts better.
 
 Forward selection by the log density of items left out. A step is tried only if a cheap estimate of
-its gain is worth a nat, and kept if it gains one; the estimates come from the best prior so far.
+its gain is worth a nat, and kept if it gains one (a term in exposure: if it gains at all); the
+estimates come from the best prior so far.
 """
 
 import logging
