@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # uv installs the same packages as pip in a tenth of the time
 INSTALL := VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --editable
-# each stamp adds to the one before: the package, tools to test it, Spark, tools for the pages
+# each stamp adds to the one before: the package, tools to test it, Spark and engines, tools for the pages
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 SPARK_READY := $(VENV)/.spark-ready
@@ -83,7 +83,7 @@ $(READY): $(INSTALLED)
 	touch $@
 
 $(SPARK_READY): $(READY)
-	$(INSTALL) ".[spark]"
+	$(INSTALL) ".[spark,engines]"
 	touch $@
 
 $(DOCS_READY): $(READY)

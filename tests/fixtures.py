@@ -14,9 +14,9 @@ import polars as pl
 import pytest
 
 import soc_pymc as soc
-from tests import postgres
+from tests import clickhouse, postgres
 from tests.examples import CASES, CROSSED, Example, part_of
-from tests.tables import source_of
+from tests.tables import decoded, source_of
 
 # the dearest examples of `tests.examples.CASES`: their kind is tested by default by another one
 SLOW_CASES = ("exposure", "gamma_mixture")
@@ -166,11 +166,23 @@ def put_on(request):
                 return source_of(engine, table)
             if engine == "polars":
                 return ibis.polars.connect(tables={"items": pl.from_arrow(table)}).table("items")
+            if engine == "datafusion":
+                pytest.importorskip("datafusion")
+                connection = ibis.datafusion.connect()
+                # as the page on scale says
+                connection.raw_sql("SET datafusion.sql_parser.recursion_limit = 1000")
+                return connection.create_table("items", table)
+            table = decoded(table)
             if engine == "spark":
                 session = request.getfixturevalue("spark")
                 session.createDataFrame(table).createOrReplaceTempView("items")
                 stack.callback(session.catalog.dropTempView, "items")
                 return ibis.pyspark.connect(session).table("items")
+            if engine == "clickhouse":
+                pytest.importorskip("chdb")
+                connection = ibis.clickhouse.connect(interface="chdb")
+                stack.callback(connection.raw_sql, "DROP TABLE items")
+                return clickhouse.copied(connection, table)
             connection = ibis.postgres.connect(**request.getfixturevalue("postgres_server"))
             stack.callback(connection.disconnect)
             return postgres.copied(connection, table)

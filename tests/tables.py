@@ -158,10 +158,10 @@ def hard_frame(kind, n=1500, seed=0):
     return pd.DataFrame(columns | further).sample(frac=1, random_state=0)
 
 
-def as_decimal(values, places):
-    """Returns numbers as an Arrow column of decimals."""
+def as_decimal(values, places, kind=None):
+    """Returns numbers as an Arrow column of decimals, of 18 digits unless a type is given."""
     exact = [decimal.Decimal(repr(round(float(value), places))) for value in values]
-    return pa.array(exact, pa.decimal128(18, places))
+    return pa.array(exact, kind or pa.decimal128(18, places))
 
 
 def hard_table(kind, form="double"):
@@ -193,3 +193,11 @@ def hard_table(kind, form="double"):
             size: as_decimal(frame[size].clip(0.01, 1e9).where(frame[size] > 0, 0.0), 4),
         }
     return pa.table(columns)
+
+
+def decoded(table):
+    """Returns an Arrow table with texts in place of dictionaries, which not every engine has."""
+    columns = zip(table.column_names, table.columns, strict=True)
+    return pa.table(
+        {name: x.cast("string") if pa.types.is_dictionary(x.type) else x for name, x in columns}
+    )

@@ -10,7 +10,8 @@ from scipy import special
 
 from .._lib.arrays import Columns, Floats, Ints, Pair
 from ..families.family import Family
-from ..families.mixtures import Components, WeightForms, solved
+from ..families.kernels import curves_of_moments
+from ..families.mixtures import Components, WeightForms, solved, weights_of_draws
 
 _FORMS = 6  # of `MixtureCells.arrays`, those of the forms
 # of differences of slopes, which are rounded to single precision
@@ -96,12 +97,14 @@ class MixtureCells:
     atom: NDArray[np.float32] = field(
         default_factory=lambda: np.empty(0, dtype=np.float32)
     )
+    # (4, joint cells): rows, numbers and sizes of items, and sums of their outcomes
+    joint: Floats = field(default_factory=lambda: np.empty((4, 0)))
 
     @property
     def arrays(self) -> tuple[NDArray[Any], ...]:
         """All arrays, of which `made_of` makes the cells again."""
         cells = self.start, self.items, self.density, self.constant, self.atom
-        return (*self.forms.arrays, *cells)
+        return (*self.forms.arrays, *cells, self.joint)
 
     @staticmethod
     def made_of(family: Components, *arrays: NDArray[Any]) -> "MixtureCells":
@@ -109,6 +112,48 @@ class MixtureCells:
         return MixtureCells(
             WeightForms.made_of(family, *arrays[:_FORMS]), *arrays[_FORMS:]
         )
+
+    @property
+    def totals(self) -> Floats:
+        """Sum of the outcomes of each row."""
+        row, _, _, outcomes = self.joint
+        return np.bincount(row.astype(int), outcomes, len(self.constant))
+
+    def _components(self, family: Family) -> Pair:
+        """Parameters (rows, R) of the components, the last of theta = 0 if it may be 0."""
+        forms = self.forms
+        bounds = forms.bounds
+        unit = bounds.unit[:, None]
+        moments = forms.mean, forms.variance, bounds.middle[:, None]
+        location, dispersion, *_ = curves_of_moments(*moments, family.has_path)
+        parameters = family.to_parameters(
+            bounds.location[:, None] + unit * location,
+            dispersion + 2.0 * np.log(unit),
+        )
+        return family.with_zero(*parameters) if len(self.atom) else parameters
+
+    def draw(self, predictors: Floats, rng: np.random.Generator) -> Floats:
+        """Replicates (draws, rows) of the rows' totals at predictors (draws, rows, P)."""
+        family = self.forms.family
+        assert isinstance(family, Family)
+        parameters = self._components(family)
+        number = len(self.constant)
+        row, items = self.joint[:2].astype(int)
+        size = self.joint[2]
+        drawn = np.empty((len(predictors), number))
+        for k, predictor in enumerate(predictors):
+            (weight,) = weights_of_draws(predictor[None], self.forms)
+            if len(self.atom):
+                share = self._share_of_zeros(predictor[:, -1])[:, None]
+                weight = np.hstack([(1.0 - share) * weight, share])
+            weight /= weight.sum(axis=1, keepdims=True)
+            counts = rng.multinomial(items, weight[row])
+            place = np.repeat(np.arange(counts.size), counts.ravel())
+            cell, component = np.divmod(place, counts.shape[1])
+            a, b = (x[row[cell], component] for x in parameters)
+            outcome = family.simulate(a, b, size[cell], rng)
+            drawn[k] = np.bincount(row[cell], outcome, number)
+        return drawn
 
     def log_marginals(self, predictors: Floats) -> Pair:
         """Log marginals (..., rows) at predictors (..., rows, P), and their slopes in these."""

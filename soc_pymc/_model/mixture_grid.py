@@ -207,6 +207,7 @@ def _cells(
     if "sum_moderated" in joint:
         ratio, log_weights = noise_nodes(joint["sum_total_df"] / joint["n"])
         joint = moderated_cells(joint)
+    sizes_of_cells = family.outcome.mean_size(joint)
     variance = rows.base.variance(rows.spread)
     places = rows.base.places(family.component_grid)
     cell, outcomes, items = cell_points(family, joint, variance[joint["row"]])
@@ -251,6 +252,7 @@ def _cells(
         density=density,
         constant=constant,
         atom=atom,
+        joint=np.stack([joint["row"], joint["n"], sizes_of_cells, joint["sum_y"]]),
     )
 
 

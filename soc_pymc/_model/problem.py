@@ -156,13 +156,11 @@ def _mixture_problem(
     score = mixture.rows.score
     terms = range(design.line.shape[1])
     coordinates = Coordinates(parts, _dim_labels(pilot, parts, score, terms))
-    sums = stats.data["sum_y"].to_numpy()[pilot.rows.bin]
-    totals = np.bincount(mixture.rows.code, sums)
     return Problem(
         family=family,
         pilot=pilot,
         coordinates=coordinates,
-        totals=totals,
+        totals=mixture.cells.totals,
         score=score,
         mixture=mixture,
     )

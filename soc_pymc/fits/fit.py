@@ -481,12 +481,14 @@ class RowValues:
         return np.concatenate(list(ordered_map(part, range(0, number, _DRAWS_AT_ONCE))))
 
     def totals(self, draws: Mapping[str, Floats], seed: Ints) -> NDArray[Any]:
-        """Replicates of the observed totals of a single family's rows, (draws, rows).
+        """Replicates of the observed totals of the rows, (draws, rows).
 
         The seed's two numbers are followed by those of the rows.
         """
         rng = np.random.default_rng(seed[:2])
-        drawn = self.data.draw(*self.predictors(draws), rng)[:, seed[2:]]
+        single = len(self.names) == 2
+        predictors = self.predictors(draws) if single else [self._by_row(draws)]
+        drawn = self.data.draw(*predictors, rng)[:, seed[2:]]
         whole = self.dtype is not np.float64
         return np.asarray(
             np.clip(drawn, 0.0, _LARGEST_COUNT) if whole else drawn, dtype=self.dtype

@@ -24,7 +24,6 @@ from .._model.terms import Curve
 from ..data.items import Grouping
 from ..data.statistics import Statistics
 from ..families.priors import Prior
-from ..families.rows import RowSums
 from ..families.scales import RANK, SCALES
 from ..families.truncated import TruncatedRows
 from ..fits.fit import (
@@ -384,11 +383,13 @@ def arviz_groups(
             kept = np.flatnonzero(says)
         of_rows = deferred("log_likelihood", *names, rows, posterior, starts[says])
         groups["log_likelihood"] = of_rows.merge(likelihood)
-    if not built.mixture:
+    # cells hold no law of true noise, and none of items that are absent
+    if not built.mixture or not (stats.noise_law or stats.truncated):
         few = prior.isel(draw=slice(_FEWEST_REPLICATES))
         for group, draws in (("prior", few), ("posterior", posterior)):
             predictive = f"{group}_predictive"
-            thinned = _thinned(draws, built.pilot.data)
+            cells = n.sum() if built.mixture else built.pilot.data.number_of_cells
+            thinned = _thinned(draws, number, int(cells))
             seeds = np.array([seed, thinned.sizes["chain"], *kept])
             groups[predictive] = deferred(
                 predictive, name, dim=dim, rows=rows, draws=thinned, argument=seeds
@@ -415,14 +416,11 @@ def _telling(rows: RowValues, posterior: xr.Dataset, starts: Ints) -> Bools:
     return telling(rows.log_likelihood(some, starts))
 
 
-def _thinned(draws: xr.Dataset, data: RowSums) -> xr.Dataset:
+def _thinned(draws: xr.Dataset, rows: int, cells: int) -> xr.Dataset:
     """Evenly spaced draws, as many as have replicates that do not take long."""
     chains = draws.sizes["chain"]
     size = draws.sizes["draw"]
-    most = min(
-        _MOST_REPLICATED // len(data.total),
-        max(_FEWEST_REPLICATES, _MOST_DRAWN // data.number_of_cells),
-    )
+    most = min(_MOST_REPLICATED // rows, max(_FEWEST_REPLICATES, _MOST_DRAWN // cells))
     per_chain = min(size, max(1, most // chains))
     return draws.isel(draw=np.arange(per_chain) * size // per_chain)
 

@@ -53,7 +53,7 @@ _FLAT_STEPS = 3
 # from one posterior to another: most steps to the first, crosses of steps to others, and densities
 _NEARBY_STEPS = 20
 _NEARBY_CROSSES = (1, 1, 1)
-_NEARBY_ANNEALED = ((5, WIDER),)
+_NEARBY_ANNEALED = ((3, WIDER),)
 _MANY_BINS = 20_000
 _BATCH = 256
 # Weights are ignored only if no direction's sd is wrong by more than a seventh. An sd that is wrong
@@ -63,6 +63,9 @@ _CLEAR_ESS = 0.95
 # draws for the estimate of Pareto k, and at most where it is unclear
 _FEWEST_DRAWS = 1000
 _MOST_DRAWS = 4000
+# effective sample of a mean-field Gaussian below which it takes natural gradient steps, and these
+_GOOD = 0.5
+_CROSSES = (1, 1)
 # draws, and their effective sample, that show a first Gaussian to be good enough
 _PROMISE_DRAWS = 250
 _PROMISE = 0.3
@@ -269,7 +272,11 @@ def _run_variational(built: Problem, method: VI) -> tuple[Groups, Status]:
         densities = replace(
             densities, bound=bound, weights=_reported(densities.weights, shown)
         )
-        weighed = _weighed_draws(densities, gaussian, method.draws, rng)
+        enough = densities.fewest if densities.fresh else _GOOD
+        weighed = _weighed_draws(densities, gaussian, method.draws, rng, enough)
+        if not densities.fresh and _poor(weighed, enough):
+            gaussian = stepped(densities.bound, gaussian, _CROSSES, rng).gaussian
+            weighed = _weighed_draws(densities, gaussian, method.draws, rng)
         draws, words = _repaired(
             densities, weighed, max(method.draws, _FEWEST_DRAWS), rng
         )
@@ -328,6 +335,12 @@ def _reported[Result](
     return counted
 
 
+def _poor(draws: _Draws, enough: float, most_k: float = PARETO_K) -> bool:
+    """Whether Pareto k is too large or the effective sample is not enough."""
+    k, ess = draws.quality
+    return not (k <= most_k and ess >= enough)
+
+
 def _repaired(
     densities: Densities,
     draws: _Draws,
@@ -341,8 +354,7 @@ def _repaired(
     words = ""
     gaussian = draws.gaussian
     for enough, options in zip((densities.fewest, _ENOUGH), tries, strict=False):
-        k, ess = latest.quality
-        if k <= most_k and ess >= enough:
+        if not _poor(latest, enough, most_k):
             break
         number, widening = options
         bound = densities.bound
@@ -417,6 +429,7 @@ def _weighed_draws(
     gaussian: Gaussian,
     requested: int,
     rng: np.random.Generator,
+    enough: float = 0.0,
 ) -> _Draws:
     """Draws of the Gaussian with their log importance weights; more if k is unclear."""
     # Pareto k of 1,000 draws has a standard error near 0.15
@@ -431,7 +444,7 @@ def _weighed_draws(
         noise = np.concatenate([noise, fresh])
         log_weight = np.concatenate([log_weight, weight])
         _, k, ess = importance(log_weight)
-        if ess < densities.fewest:  # draws will be annealed
+        if ess < max(enough, densities.fewest):  # other draws will take their place
             break
         # weights with noise cost more, so that later only a k that is too large is unclear
         clear = PARETO_K if densities.fresh and number > _FEWEST_DRAWS else _CLEAR_K

@@ -118,14 +118,15 @@ def test_cells_that_weights_cannot_leave_out_are_refitted(kind):
 
 
 @pytest.mark.slow
-def test_ten_refits_take_as_long_as_four_fits():
-    """In CPU seconds: 3.2 fits of 34 values, of which four are annealed; 1.5 to 2.5 of others."""
+def test_ten_refits_take_as_long_as_three_fits():
+    """In CPU seconds: 2.7 fits of 34 values, of which four are annealed; 1.0 to 2.5 of others."""
     stats = statistics_of("normal")
     soc.fit(stats, **QUIET)
     began = time.process_time()
-    fit = soc.fit(stats, **QUIET)
+    fits = [soc.fit(stats, **QUIET) for _ in range(3)]
     fitted = time.process_time()
-    refits = refits_of(fit, stats)
-    for line in range(24, 34):
-        refits.without(line, 0.67)
-    assert time.process_time() - fitted < 4.0 * (fitted - began)
+    for fit in fits:
+        refits = refits_of(fit, stats)
+        for line in range(24, 34):
+            refits.without(line, 0.67)
+    assert time.process_time() - fitted < 3.0 * (fitted - began)

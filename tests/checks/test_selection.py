@@ -269,7 +269,7 @@ def test_named_groups_are_kept_if_they_predict_better(differ):
 def test_a_mixture_by_group_and_size_is_not_fitted_but_named():
     """It took 289 CPU seconds on half of 4,000 seasons of home runs."""
     best = SimpleNamespace(
-        prior=soc.Gamma(exposure=soc.Spline()), gains=SimpleNamespace(mixture=lambda: 5.0)
+        prior=soc.Gamma(exposure=soc.Spline()), gains=SimpleNamespace(mixture=lambda: 7.0)
     )
     stats = SimpleNamespace(groups=("a", "b"))
     [step] = selection._other_shape(best, stats)

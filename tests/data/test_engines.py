@@ -26,6 +26,7 @@ from tests.tables import (
     HARD_COLUMNS,
     KINDS,
     ROLES,
+    as_decimal,
     hard_table,
     neighbours,
     simulated,
@@ -33,7 +34,7 @@ from tests.tables import (
 )
 from tests.tables import COLUMNS as FOUR_ITEMS
 
-IN_PROCESS = ("duckdb", "polars")  # whose rows are summed as those in memory are
+IN_PROCESS = ("duckdb", "polars", "datafusion")  # whose rows are summed as those in memory are
 # edges next to each other, and twenty in a row that differ by the last bits
 CLOSE = np.nextafter(0.3, 1) + 2.0**-54 * np.arange(20)
 EDGES = np.unique(np.concatenate([neighbours([0.125, 1.0]), [-2.0, 1e-9, 5.0], CLOSE]))
@@ -98,7 +99,8 @@ FIRST = ("double", "groups and ids")
 ON_ENGINES = [(engine, *case) for engine in ("remote", "duckdb") for case in CASES]
 ON_ENGINES += [(engine, kind, *FIRST) for engine in ("polars", "postgres") for kind in KINDS]
 ON_ENGINES += [("spark", kind, *FIRST) for kind in ("counts", "amounts")]
-QUICK = [(engine, "counts", *FIRST) for engine in ("remote", *IN_PROCESS)]
+ON_ENGINES += [(engine, *case) for engine in ("clickhouse", "datafusion") for case in CASES]
+QUICK = [(engine, "counts", *FIRST) for engine in ("remote", "duckdb", "polars")]
 QUICK += [("remote", *case) for case in CASES[-1:]]
 
 
@@ -120,13 +122,16 @@ def test_every_engine_gives_the_same_statistics(engine, kind, form, task, put_on
 
 
 @pytest.mark.parametrize(
-    "engine", thinned(["duckdb", "polars", "remote", "postgres"], ["duckdb", "remote"])
+    "engine",
+    thinned(
+        ["duckdb", "polars", "datafusion", "remote", "postgres", "clickhouse"], ["duckdb", "remote"]
+    ),
 )
 def test_rows_leave_only_engines_of_this_process(engine, put_on):
     assert is_remote(put_on(engine, pa.table(FOUR_ITEMS))) == (engine not in IN_PROCESS)
 
 
-@pytest.mark.parametrize("engine", thinned(["remote", "postgres"], ["remote"]))
+@pytest.mark.parametrize("engine", thinned(["remote", "postgres", "clickhouse"], ["remote"]))
 def test_nothing_is_left_on_an_engine(engine, example, put_on):
     """Ibis keeps its temporary tables, of edges and labels, until the process ends."""
     case, fit = example("gamma").case, example("gamma").fit
@@ -211,7 +216,7 @@ def error_of(name, source):
     ("engine", "name"),
     thinned(
         [(engine, name) for engine in ("remote", "duckdb") for name in BAD]
-        + [(engine, "numbers") for engine in ("polars", "postgres")],
+        + [(engine, "numbers") for engine in ("polars", "postgres", "clickhouse", "datafusion")],
         [("remote", "numbers"), ("duckdb", "numbers")],
     ),
 )
@@ -221,6 +226,74 @@ def test_every_engine_has_the_same_errors(engine, name, put_on):
     expected = error_of(name, table)
     assert expected.count("\n") >= 1
     assert error_of(name, put_on(engine, table)) == expected
+
+
+SIX = {"t": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], "y": [0, 1, 2, 1, 0, 3], "N": [2.0] * 6}
+SIX |= {"v": [0.1, -0.3, 0.2, 0.6, 0.4, 0.5], "s": [0.5, 0.5, 0.25, 1.0, 0.5, 0.5]}
+END = 2**64 - np.arange(1, 7, dtype=object)
+FINE = pa.decimal128(38, 18)
+LABELS = pa.DictionaryArray.from_arrays([0, 1, 0, 2, 0, 2], ["a", None, "b"])
+# kinds of items, and columns that some engine sees otherwise
+HOSTILE = {
+    "zeros of both signs": (
+        "values",
+        {"v": [-0.0, 0.0] * 3, "t": [0.0, -0.0, 0.0, 1.0, -0.0, 2.0]},
+    ),
+    "atoms of both signs": ("successes", {"t": [0.0, -0.0] * 3, "N": [4.0] * 6}),
+    "a population at zeros": ("values", {"t": [*[0.0, -0.0] * 40, *np.linspace(-3.0, 3.0, 600)]}),
+    "subnormal scores": ("counts", {"t": [5e-324, 1e-310, 2.0**-1022, 1e-300, 0.1, 0.2]}),
+    "subnormal sizes": ("counts", {"N": [5e-324, 1e-310, 2.0**-1022, 1.0, 2.0, 3.0]}),
+    "subnormal values": ("values", {"v": [5e-324, -5e-324, 1e-310, -1e-160, 1e-160, 1.0]}),
+    "subnormal counts": ("counts", {"y": [5e-324, 1.0, 2.0, 1.0, 0.0, 3.0]}),
+    "nothing seen": ("counts", {"y": [0] * 6, "N": [0.0, 1.0] * 3}),
+    "NaN scores": ("counts", {"t": [NAN, 0.2, 0.3, 0.4, 0.5, 0.6]}),
+    "NaN counts": ("counts", {"y": [NAN, 1.0, 2.0, 1.0, 0.0, 3.0]}),
+    "NaN noise": ("values", {"s": [NAN, 0.2, 0.3, 0.4, 0.5, 0.6]}),
+    "fine decimals": (
+        "values",
+        {"v": as_decimal(SIX["v"], 18, FINE), "s": as_decimal([1e-9] * 6, 18, FINE)},
+    ),
+    "decimal counts": ("counts", {"y": as_decimal(SIX["y"], 0, pa.decimal128(38, 0))}),
+    "32-bit sums": ("counts", {"y": np.full(6, 2**31 - 1, dtype=np.int32)}),
+    "64-bit sums": ("counts", {"y": np.full(6, 2**53 - 1), "N": [1e15] * 6}),
+    "counts beyond a float": ("counts", {"y": np.full(6, 2**62)}),
+    "unsigned ids": ("counts", {"id": pa.array(END, pa.uint64())}),
+    "unsigned counts": ("counts", {"y": pa.array(END, pa.uint64())}),
+    "labels of null": ("counts", {"label": LABELS}),
+}
+UNSIGNED = ("duckdb", "remote", "polars", "datafusion", "clickhouse")
+
+
+def end_of(kind, source, columns):
+    """Returns the statistics of a source, or the text of its error."""
+    make, roles = KINDS[kind]
+    names = {"group": "label", "id": "id"}
+    further = {role: name for role, name in names.items() if name in columns}
+    try:
+        return soc.summarize(make(source, **roles, **further), on_leakage="ignore", progress=False)
+    except soc.ItemsError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    thinned(
+        [(engine, name) for engine in (*UNSIGNED, "postgres", "spark") for name in HOSTILE],
+        [("remote", name) for name in HOSTILE],
+    ),
+)
+def test_hostile_items_end_in_the_same_integers_or_refusal(engine, name, put_on):
+    kind, columns = HOSTILE[name]
+    rows = len(next(iter(columns.values())))
+    table = pa.table({column: np.resize(x, rows) for column, x in SIX.items()} | columns)
+    if engine not in UNSIGNED and "unsigned" in name:
+        pytest.skip("the engine has no such type")
+    expected, found = end_of(kind, table, columns), end_of(kind, put_on(engine, table), columns)
+    if isinstance(expected, str):
+        assert found == expected
+    else:
+        np.testing.assert_array_equal(found.edges, expected.edges)
+        assert_same(found, expected)
 
 
 OFF = 3e-10 * np.array([1, -1, 1, -1])

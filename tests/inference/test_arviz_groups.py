@@ -14,6 +14,7 @@ import pytest
 
 import soc_pymc as soc
 from soc_pymc.families.rows import RowSums
+from soc_pymc.posterior.calibration import curve_variables
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import OVER, QUIET, ROLES, SMALL_MIXTURE, thinned
 
@@ -28,6 +29,10 @@ PRIORS = {
     "normal_mixture": (soc.NormalItems, soc.NormalMixture(**LINEAR, **SMALL_MIXTURE)),
     "beta_mixture": (soc.BinomialItems, soc.BetaMixture(**LOGIT, **SMALL_MIXTURE)),
     "zeros": (soc.PoissonItems, soc.Gamma(**FEW, zero=True)),
+    "sized": (
+        soc.PoissonItems,
+        soc.GammaMixture(**FEW, **SMALL_MIXTURE, exposure=soc.Spline(knots=3)),
+    ),
     "groups": (soc.PoissonItems, soc.Gamma(**FEW)),
     "exposure": (soc.PoissonItems, soc.Gamma(**FEW, exposure=soc.Spline(knots=3))),
     "atoms": (soc.PoissonItems, soc.Gamma(**FEW)),
@@ -75,6 +80,12 @@ def made(name):
     return items, stats, soc.fit(stats, prior, soc.VI(draws=100), **QUIET)
 
 
+def columns_of(items):
+    """Columns of items by role."""
+    roles = ROLES[type(items)]
+    return {role: items.source[x].to_numpy(dtype=float) for role, x in roles.items()}
+
+
 @pytest.mark.parametrize("name", thinned(PRIORS, QUICK))
 def test_log_likelihood_is_that_of_the_items(name):
     """In every draw: the items' own log densities at their scores, groups and sizes.
@@ -84,8 +95,7 @@ def test_log_likelihood_is_that_of_the_items(name):
     items, _, fit = made(name)
     (by_row,) = fit.data["log_likelihood"].data_vars.values()
     total = by_row.sum(by_row.dims[-1]).to_numpy().ravel()
-    roles = ROLES[type(items)]
-    columns = {role: items.source[x].to_numpy(dtype=float) for role, x in roles.items()}
+    columns = columns_of(items)
     if name == "groups":
         columns["group"] = items.source["kind"].to_numpy(dtype=object)
     assert fit.atoms == ((0.1,) if name == "atoms" else ())
@@ -93,6 +103,42 @@ def test_log_likelihood_is_that_of_the_items(name):
     error = np.abs(total - by_item.sum(axis=1)) / len(items.source)
     assert np.median(error) < 1e-4
     assert error.max() < 6e-4
+
+
+# variance of an outcome of this size, from the mean and variance of its theta
+VARIANCES = {
+    soc.PoissonItems: lambda size, m, v: size * m + size**2 * v,
+    soc.NormalItems: lambda size, m, v: size**2 + v,
+    soc.BinomialItems: lambda size, m, v: size * m * (1 - m) + size * (size - 1) * v,
+}
+
+
+@pytest.mark.parametrize(
+    "name", thinned(["normal_mixture", "beta_mixture", "zeros", "sized"], ["zeros"])
+)
+def test_replicates_of_mixtures_have_the_moments_of_their_items(name):
+    """In 100 draws at five scores: mean and sd of z are 0 and 1 to five of their errors."""
+    items, _, fit = made(name)
+    kind = type(items)
+    _, outcome, size = ROLES[kind]
+    columns = columns_of(items)
+    variables = curve_variables(posterior_of(fit), columns)
+    mean, variance = variables["mean"], variables["variance"]
+    factor = 1.0 if kind is soc.NormalItems else items.source[size].to_numpy()
+    variance = VARIANCES[kind](items.source[size].to_numpy(), mean, variance)
+    name = f"{outcome}_by_row"
+    seen, drawn = (fit.data[x][name] for x in ("observed_data", "posterior_predictive"))
+    drawn = drawn.to_numpy().reshape(-1, len(seen))
+    row_score = fit.data["constant_data"]["row_score"].to_numpy()
+    z = []
+    for score in SCORES:
+        rows = np.isclose(row_score, score)
+        of_score = columns["score"] == score
+        assert float(seen[rows].sum()) == pytest.approx(items.source[outcome][of_score].sum())
+        expected = (factor * mean)[:, of_score].sum(axis=1)
+        z.append((drawn[:, rows].sum(axis=1) - expected) / variance[:, of_score].sum(axis=1) ** 0.5)
+    assert abs(np.mean(z)) < 5 / np.sqrt(np.size(z))
+    assert abs(np.std(z) - 1) < 5 / np.sqrt(2 * np.size(z))
 
 
 @pytest.mark.slow

@@ -215,7 +215,11 @@ ROWS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("engine", "name"), [*product(("duckdb", "postgres"), ROWS), ("polars", "five_steps")]
+    ("engine", "name"),
+    [
+        *product(("duckdb", "postgres", "clickhouse"), ROWS),
+        *product(("polars", "datafusion"), ["five_steps"]),
+    ],
 )
 def test_rows_that_would_be_refused_are_null(example, name, engine, put_on):
     """Moments of good rows are finite, and all of bad ones NULL, whether missing or NaN."""
@@ -245,6 +249,22 @@ def test_spark(fit, rows, exact, spark):
     assert found[NEW].iloc[[5, 7]].isna().all(axis=None)
     good = ~rows.index.isin([5, 7])
     assert_close(found[good], exact[good])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["clickhouse", "datafusion"])
+def test_further_engines(fit, rows, exact, engine, put_on):
+    """Expression and text."""
+    table = put_on(engine, pa.Table.from_pandas(rows, preserve_index=False))
+    connection = table.get_backend()
+    text = soc.posterior_sql(fit, "items", columns=["id"], dialect=engine)
+    if engine == "clickhouse":
+        by_text = connection.con.query_df(text)
+    else:
+        by_text = connection.con.sql(text).to_pandas()
+    expression = soc.posterior_expression(fit, soc.PoissonItems(table, **HOSTILE))
+    for found in (by_text, expression.to_pandas()):
+        assert_close(found, exact)
 
 
 @pytest.mark.slow
