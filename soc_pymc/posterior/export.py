@@ -285,9 +285,9 @@ def posterior_sql(
         there is no row if it is another fit's. None writes its numbers into the text.
     dialect : str
         SQL dialect: texts were run as ``"duckdb"`` 1.5, ``"postgres"`` 15, ``"pyspark"`` 4.3,
-        ``"clickhouse"`` 26.9, ``"datafusion"`` 51 and ``"snowflake"`` (an emulator, fakesnow 0.12);
-        those of ``"bigquery"``, ``"trino"`` and ``"databricks"`` were parsed. On these and others
-        that Ibis supports compare a few rows first.
+        ``"clickhouse"`` 26.9, ``"datafusion"`` 51 and 55, ``"snowflake"`` (an emulator, fakesnow
+        0.12); those of ``"bigquery"``, ``"trino"`` and ``"databricks"`` were parsed. On these and
+        others that Ibis supports compare a few rows first.
     **outcome : str or None
         Columns of outcome and size, such as ``count=`` and ``exposure=``.
 
