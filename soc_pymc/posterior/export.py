@@ -766,7 +766,7 @@ def _values(name: str, table: Any) -> Any:
 
     columns = _lists(table)
     texts = [[str(value) for value in values] for values in columns.values()]
-    names = [exp.to_identifier(column, quoted=True) for column in columns]
+    names: list[Any] = [exp.to_identifier(column, quoted=True) for column in columns]
     kinds = {str: "TEXT", int: "BIGINT", float: "DOUBLE"}
     typed = [
         exp.cast(exp.column(column.copy()), kinds[type(values[0])]).as_(column.copy())
