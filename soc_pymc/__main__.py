@@ -78,15 +78,15 @@ def _run(arguments: Sequence[str] | None) -> int:
     from .front.commands import make_parser, sql
 
     words = sys.argv[1:] if arguments is None else arguments
-    chosen, unknown = make_parser("".join(words[:1])).parse_known_args(words)
-    if unknown:
-        chosen.refuse(f"unrecognized arguments: {' '.join(unknown)}")
-    if hasattr(sys.stdout, "reconfigure"):
-        # characters that cannot be shown become escapes, except in SQL
-        sys.stdout.reconfigure(
-            errors="strict" if chosen.run is sql else "backslashreplace"
-        )
     try:
+        chosen, unknown = make_parser("".join(words[:1])).parse_known_args(words)
+        if unknown:
+            chosen.refuse(f"unrecognized arguments: {' '.join(unknown)}")
+        if hasattr(sys.stdout, "reconfigure"):
+            # characters that cannot be shown become escapes, except in SQL
+            sys.stdout.reconfigure(
+                errors="strict" if chosen.run is sql else "backslashreplace"
+            )
         # only restores how warnings are shown
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning  # type: ignore[assignment]

@@ -15,5 +15,5 @@ with soc.model(stats) as model:  # an audit of the rate at the middle scores, pe
 print(az.summary(draws, var_names=["bias"]))
 checks = {"plain": soc.fit(stats), "audited": soc.fit(stats, model=model)}
 checks = {name: soc.check(fit, items) for name, fit in checks.items()}
-print(az.compare({name: result.elpd for name, result in checks.items()}))
+print(az.compare({name: x.elpd for name, x in checks.items()})[["elpd_diff", "dse", "weight"]])
 az.plot_ppc_pava(checks["audited"].data).savefig("pava.png")

@@ -21,7 +21,7 @@ from .._lib.work import long_work, parts, phase
 from ..data.causes import Evidence, cause_of
 from ..data.items import Items
 from ..data.sources import opened, word_columns
-from ..data.statistics import Statistics, words_of_absent_zeros
+from ..data.statistics import Statistics, words_of_absent_zeros, words_of_percentages
 from ..families.rows import MEAN_ONLY
 from ..fits.fit import (
     FEW_DRAWS,
@@ -301,9 +301,8 @@ class Checks:
             far=far.beyond_chance if far else 0, cause=self._too_little_variation(table),
         )  # fmt: skip
         remedies = (*advice, *pit.rare_levels(labels))
-        if absent := self._absent_zeros(table):  # which explains all else
-            mark = {"truncated": True}
-            remedies = (Remedy("absent zeros", f"{absent}.", roles=mark),)
+        if of_table := self._of_table(table):  # which explains all else
+            remedies = (of_table,)
         counts = table["verdict"].value_counts()
         numbers = ", ".join(f"{counts.get(v, 0)} {v}" for v in VERDICTS)
         title = f"check: {n:,} items, {numbers}"
@@ -317,15 +316,19 @@ class Checks:
             outliers=far,
         )
 
-    def _absent_zeros(self, table: pd.DataFrame) -> str:
-        """Say that items of 0 are absent, if the items show it."""
+    def _of_table(self, table: pd.DataFrame) -> Remedy | None:
+        """Say that items of 0 are absent or outcomes are percentages, if the items show it."""
         data = self.data
-        if isinstance(data, Statistics):
-            return words_of_absent_zeros(data)
-        zeros = table["what"].str.startswith("zero ") & (table["value"] == 0)
-        if not (zeros & (table["verdict"] == FAIL)).any():
-            return ""
-        return words_of_absent_zeros(totals_without_folds(data, joint=False))
+        if not isinstance(data, Statistics):
+            failed = table[table["verdict"] == FAIL]
+            zeros = failed["what"].str.startswith("zero ") & (failed["value"] == 0)
+            if not (zeros | (failed["what"] == "PIT of slices")).any():
+                return None
+            data = totals_without_folds(data, joint=False)
+        if absent := words_of_absent_zeros(data):
+            return Remedy("absent zeros", f"{absent}.", roles={"truncated": True})
+        words = words_of_percentages(data)
+        return Remedy("percentages", f"{words}.") if words else None
 
     def _too_little_variation(self, table: pd.DataFrame) -> str:
         """Say why outcomes vary less than their noise allows, if the items show that they do."""
@@ -375,7 +378,9 @@ class Checks:
             doubt = "" if amount else outcome.doubt(self.data.table)
             return [self._noise(columns)] if doubt else []
         rows = self._summaries(columns)
-        tight = any(row.value < 1 and row.p < WARNS for row in rows)
+        # other shapes of theta have fewer zeros, too
+        dispersion = rows[0]
+        tight = dispersion.value < 1 and dispersion.p < WARNS
         if not amount and outcome.doubtful(columns[outcome.observed], size, tight):
             rows.append(self._noise(columns, tight))
         return rows

@@ -15,7 +15,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 from scipy import special
 
-from .._lib.arrays import Columns, Floats, Ints, Pair, equal_parts
+from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, equal_parts
 from .._lib.reprs import code_of, counted
 from ..data.items import NO_SCORE
 from ..families import family_of
@@ -66,6 +66,8 @@ _SPREADS = (
     1.0,
 )  # logarithms of their variances over that of theta
 _WIDE = (2.0, 4.0)  # and those of outliers
+# of a mixture that follows two narrow populations
+_FREE = {"functions": 18, "shape": 2.4}
 _RISES = (0.0, 0.3, 0.7, 1.1)  # rises of theta that is not 0, in sds
 _LARGEST_EXCESS = 50.0  # largest excess of a log density over that of the fit
 # sds of a gain by chance, which gains have to exceed, if they must be sure
@@ -154,12 +156,15 @@ def advise(
         "few draws": "ess_fraction" in off,
         "sway": "leave-one-out" in off,
     }
-    if "noise" in off:
-        doubt = fit.curves.outcome.words.doubt
-        yield Remedy("noise", doubt.format(width=values["noise"]))
+    doubt = fit.curves.outcome.words.doubt
+    doubts = (
+        [Remedy("noise", doubt.format(width=values["noise"]))] if "noise" in off else []
+    )
+    if "noise" in failed:
+        yield doubts.pop()
     if cause:
         yield Remedy("noise", cause)
-    for rules, remedies in ((before, gaining), (after, [])):
+    for rules, remedies in ((before, [*gaining, *doubts]), (after, [])):
         for rule, holds in rules.items():
             if holds:
                 yield Remedy(rule, _SENTENCES[rule].format(**numbers))
@@ -184,7 +189,11 @@ def _of_model(gains: "Gains") -> Iterator[Remedy]:
     columns = gains.items.columns
     n = gains.items.n
     word = outcome.words.size
-    mixture = 0.0 if prior.mixture else gains.mixture()
+    score = columns["score"]
+    atom = gains.posterior.curves.atom(score)
+    mixed = mixture_of(prior)
+    mixture = gains.mixture() if mixed != prior else 0.0
+    of_atoms = gains.mixture(atom > 0) if mixture and atom.any() else 0.0
     # values may be zero effects too, which outcomes cannot tell from small ones
     is_zero = prior.zero or not outcome.whole or outcome.truncated
     zero = 0.0 if is_zero else gains.zero()
@@ -194,9 +203,17 @@ def _of_model(gains: "Gains") -> Iterator[Remedy]:
             f"Theta of some items may be exactly 0: fit {code_of(zeros)} {_SUMMARIZED}."
         )
         yield Remedy("zeros", words, prior=zeros, nats=zero)
+    elif of_atoms > SIMPLER_SHARE * mixture:
+        words = (
+            "Items of a score that many share, such as a default score, are of several kinds: "
+            f"give them a group=, or fit {code_of(mixed)} {_SUMMARIZED}."
+        )
+        yield Remedy("atoms", words, "score", prior=mixed, nats=of_atoms)
     elif mixture:
-        mixed = mixture_of(prior)
-        words = f"Theta given the score is not {prior.family}: fit {code_of(mixed)} {_SUMMARIZED}."
+        words = "of this mixture" if prior.mixture else prior.family
+        words = (
+            f"Theta given the score is not {words}: fit {code_of(mixed)} {_SUMMARIZED}."
+        )
         yield Remedy("shape", words, prior=mixed, nats=mixture)
     if prior.exposure:
         sized = replace(prior, exposure=_more(prior.exposure))
@@ -229,15 +246,8 @@ def _of_model(gains: "Gains") -> Iterator[Remedy]:
         "The curves are too stiff: use more bins in soc.summarize and more knots, "
         f"{code_of(supple)}."
     )
-    gain = gains.by(equal_parts(columns["score"], _SHIFTED_PARTS, n))
+    gain = gains.by(equal_parts(score, _SHIFTED_PARTS, n))
     yield Remedy("knots", words, "score", prior=supple, nats=gain)
-    atom = gains.posterior.curves.atom(columns["score"])
-    if atom.any():
-        words = (
-            "Items of a score that many share, such as a default score, are of several kinds: "
-            "give them a group=, or fit them separately."
-        )
-        yield Remedy("atoms", words, "score", nats=gains.by(atom))
 
 
 def _of_columns(gains: "Gains") -> Iterator[Remedy]:
@@ -269,18 +279,25 @@ def _of_columns(gains: "Gains") -> Iterator[Remedy]:
         else:
             words = (
                 f"Items with the same {column!r} are alike: tell the fit by {kind}(..., "
-                f"cluster={column!r}), or by group={grouping!r} for curves of each."
+                f"group={grouping!r}), for curves of each, or by cluster={column!r}, which only "
+                "widens bands."
             )
-            tried = {"roles": {"cluster": column}}
+            # a grid of theta in each would take too long
+            roles = {"cluster": column} if curves.prior.gridded else {"group": grouping}
+            tried = {"roles": roles}
         gain = gains.by(level_codes(values, gains.items.n)[0])
         yield Remedy("levels", words, column, nats=gain, **tried)
 
 
 def mixture_of(prior: Prior) -> Prior:
-    """The mixture with the curves and terms of a prior."""
+    """The mixture with the curves and terms of a prior; of a mixture one of freer shape."""
     mixture = family_of(prior).mixture
     names = {f.name for f in fields(mixture)} & {f.name for f in fields(prior)}
-    return mixture(**{name: getattr(prior, name) for name in names})
+    arguments = {name: getattr(prior, name) for name in names}
+    if prior.mixture:
+        for name, least in _FREE.items():
+            arguments[name] = max(arguments[name], least)
+    return mixture(**arguments)
 
 
 def _more(spline: Spline) -> Spline:
@@ -318,7 +335,10 @@ class Gains:
         self._sd = np.sqrt(spread if outcome.theta is LINEAR else np.log1p(spread))
 
     def _densities(self, places: ArrayLike, spread: float = 0.0) -> Floats:
-        """Log densities (places, n) under shifts of both curves, of the first in sds of theta."""
+        """Log densities (places, n) under shifts of both curves, of the first in sds of theta.
+
+        Shifts of the first may differ by item, (places, n).
+        """
         curves = self._curves(places, spread)
         return self.posterior.log_densities(self.items.columns, curves)
 
@@ -329,7 +349,9 @@ class Gains:
         return family.mean(*family.update(*prior, *self._outcomes))
 
     def _curves(self, places: ArrayLike, spread: float) -> Pair:
-        location = self._location + np.asarray(places)[:, None] * self._sd
+        shift = np.asarray(places)
+        shift = shift[:, None] if shift.ndim == 1 else shift
+        location = self._location + shift * self._sd
         return location, np.broadcast_to(self._dispersion + spread, location.shape)
 
     @cached_property
@@ -338,7 +360,8 @@ class Gains:
         if not self.posterior.prior.gridded:
             return self._densities([0.0])[0]
         draws = self.posterior.curves.even_draws(_GRID_DRAWS)
-        return self.posterior.log_density(self.items.columns, draws).mean(axis=0)
+        by_draw = self.posterior.log_density(self.items.columns, draws)
+        return special.logsumexp(by_draw, axis=0) - np.log(len(draws))
 
     @cached_property
     def _shifted(self) -> list[Floats]:
@@ -354,7 +377,7 @@ class Gains:
         return [self._densities(_SHIFTS) - base, spread - base]
 
     def _mixture_density(
-        self, posterior: MixturePosterior, place: float, spread: float
+        self, posterior: MixturePosterior, place: float | Floats, spread: float
     ) -> Floats:
         """Log density (n,) under a mixture whose components are all shifted."""
 
@@ -368,6 +391,13 @@ class Gains:
         draws = posterior.curves.even_draws(_GRID_DRAWS)
         columns = self.items.columns
         return posterior.moved_log_density(columns, draws, move).mean(axis=0)
+
+    @cached_property
+    def _components(self) -> Floats:
+        """Log densities (components, n) under the fit and members of its family around it."""
+        shifted = [self._densities(_PLACES, spread) for spread in _SPREADS]
+        wide = [self._densities([0.0], spread) for spread in _WIDE]
+        return np.vstack([self._base, *shifted, *wide])
 
     @cached_property
     def _of_all(self) -> float:
@@ -412,10 +442,10 @@ class Gains:
         """Gain from one shift of both curves for all items."""
         return self._certain(self._of_all, 2)
 
-    def mixture(self) -> float:
-        """Gain from a free shape of theta, beyond one shift of both curves for all items."""
-        shifted = [self._densities(_PLACES, spread) for spread in _SPREADS]
-        mixed = self._mixed(np.vstack([self._base, *shifted]))
+    def mixture(self, some: Bools | None = None) -> float:
+        """Gain from a free shape of theta, of all items or some, beyond one shift of all curves."""
+        some = np.ones(len(self._base), dtype=bool) if some is None else some
+        mixed = self._mixed(self._components[:, some], some)
         return self._certain(mixed - self._of_all, 4)
 
     def robust_means(self, items: Observations) -> Floats:
@@ -459,7 +489,10 @@ class Gains:
             estimated = posterior_under(replace(curves, attrs=attrs))
             if curves.prior.gridded:
                 draws = curves.even_draws(_GRID_DRAWS)
-                log_densities = [estimated.log_density(columns, draws).mean(axis=0)]
+                by_draw = estimated.log_density(columns, draws)
+                log_densities = [
+                    special.logsumexp(by_draw, axis=0) - np.log(len(draws))
+                ]
             else:
                 members = ((self._location, self._dispersion + x) for x in _NARROWER)
                 log_densities = [
@@ -482,17 +515,42 @@ class Gains:
                 n @ slope**2 - np.bincount(code, n * slope) ** 2 @ (1 / items)
             )
             excess = max(1.0, square / bend) if bend > 0 else 1.0
-            total += float(np.maximum(by_level.max(axis=0), 0.0).sum()) / excess
+            gain = float(np.maximum(by_level.max(axis=0), 0.0).sum())
+            if shifted is self._shifted[0] and gain > 0:
+                best = by_level.argmax(axis=0)
+                place = np.where(by_level.max(axis=0) > 0, _SHIFTS[best], 0.0)
+                # without what the best places owe to chance
+                sure = max(0.0, 1.0 - len(place) / (2.0 * gain))
+                gain += self._narrower(sure * place[code])
+            total += gain / excess
         return total
 
-    def _ratio(self, components: Floats) -> Floats:
-        """Log densities over that of the fit, of which none counts beyond all measure."""
-        return np.minimum(components - self._base, _LARGEST_EXCESS)
+    def _narrower(self, place: Floats) -> float:
+        """Gain from a narrower theta of all items, beside shifts (n,) that explain some of it."""
+        gains = [0.0]
+        posterior = self.posterior
+        shifted = None
+        for spread in _NARROWER:
+            if isinstance(posterior, MixturePosterior):
+                density = self._mixture_density(posterior, place, spread)
+            else:
+                density = self._densities(place[None], spread)[0]
+            shifted = density if shifted is None else shifted
+            gains.append(float(self.items.n @ (density - shifted)))
+            if gains[-1] < gains[-2]:
+                break
+        return max(gains)
 
-    def _mixed(self, components: Floats) -> float:
-        ratio = self._ratio(components)
-        weight = mixture_weights(ratio, self.items.n)
-        return float(self.items.n @ np.log(np.maximum(weight @ np.exp(ratio), 1e-300)))
+    def _ratio(self, components: Floats, some: Any = slice(None)) -> Floats:
+        """Log densities over that of the fit, of which none counts beyond all measure."""
+        return np.minimum(components - self._base[some], _LARGEST_EXCESS)
+
+    def _mixed(self, components: Floats, some: Any = slice(None)) -> float:
+        """Gain of the best mixture of components (components, m) of all or some items."""
+        n = self.items.n[some]
+        ratio = self._ratio(components, some)
+        weight = mixture_weights(ratio, n)
+        return float(n @ np.log(np.maximum(weight @ np.exp(ratio), 1e-300)))
 
     def _certain(self, gain: float, freedom: int) -> float:
         excess = gain - freedom / 2

@@ -23,7 +23,7 @@ _HALF = 0.5  # share of the noise variance that means of two observations have
 _LEAST = 0.5
 _MOST = 10.0
 # nats that a column of numbers of observations gains over one number for all
-_GAIN = 1.0
+_GAIN = 2.0
 _SHARES = np.geomspace(1e-4, 1.0, 60)  # of the noise variance
 _SPREADS = np.append(
     0.0, np.geomspace(1e-3, 1.0, 30)

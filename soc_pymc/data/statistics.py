@@ -12,7 +12,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arguments import BOOLEAN, A, shown
-from .._lib.arrays import Bools, Columns, Floats, Ints
+from .._lib.arrays import Bools, Columns, Floats, Ints, equal_parts
 from .._lib.errors import StatisticsError
 from .._lib.files import Saved, read_saved, save_netcdf
 from .._lib.reprs import html_table, lines, of_statistics
@@ -479,6 +479,56 @@ def words_of_absent_zeros(stats: Statistics) -> str:
     )
 
 
+_PARTS = 5  # of the exposures
+_PER_PART = 20  # least items of about one score, and most parts of the scores
+_LEVEL = 1.6  # factor within which numbers are alike
+_HUNDRED = 100.0
+
+
+def words_of_percentages(stats: Statistics) -> str:
+    """Evidence that outcomes are percentages whose exposures are their trials; empty if none.
+
+    They do not rise with exposures, where those of one rate would, at equal scores too.
+    """
+    outcome = stats.outcome
+    if not outcome.whole:
+        return ""
+    counts = stats.cells(outcome.margins[-1])
+    largest = (counts["sum_y"] / counts["n"]).max()
+    if not _HUNDRED / 10 < largest <= _HUNDRED:
+        return ""
+    cells = stats.cells(outcome.margins[0])
+    cells = {name: values[cells["sum_N"] > 0] for name, values in cells.items()}
+    n, size, y = (cells[name] for name in ("n", "sum_N", "sum_y"))
+    score_parts = min(stats.n_items // _PER_PART + 1, _PER_PART)
+    code = equal_parts(cells["bin"], score_parts, n)
+    items, sizes, events = (np.bincount(code, x) for x in (n, size, y))
+    expected = size * (events / sizes)[code]
+    part = equal_parts(size / n, _PARTS, n)
+    n, size, y, expected = (np.bincount(part, x) for x in (n, size, y, expected))
+    if len(n) < _PARTS or y.min() == 0:
+        return ""
+    by_size = _ratio(size / n)
+    rise = _ratio(y / expected * size / n)
+    # scores that are expected counts rise with exposures
+    if not (
+        rise < _LEVEL
+        and _LEVEL**2 * rise < by_size
+        and _ratio(sizes / items) ** 2 < by_size
+    ):
+        return ""
+    words = outcome.words
+    return (
+        f"column {stats.roles[outcome.observed]!r}: no {words.outcome} is above 100, and they do "
+        f"not rise with column {stats.roles[outcome.size]!r}, as of percentages: if they are, "
+        f"give the numbers behind them, which are {words.outcomes} in these {words.sizes}"
+    )
+
+
+def _ratio(values: Floats) -> float:
+    return float(values.max() / values.min())
+
+
 STATISTICS = A(Statistics, "statistics, from soc.summarize")
 
 
@@ -494,7 +544,7 @@ def refuse_weights(stats: Statistics, what: str) -> None:
 def undated(attrs: Mapping[Any, Any]) -> dict[str, Any]:
     """The attributes of statistics without a column of dates."""
     roles = {role: name for role, name in Roles.of(attrs).items() if role != "date"}
-    return {**attrs, "roles": json.dumps(roles)}
+    return {**attrs, "roles": json.dumps(Roles(roles).named)}
 
 
 def from_tables(

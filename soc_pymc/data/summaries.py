@@ -30,7 +30,12 @@ from .formulas import BLOCKS, MOST_FOLDS, Folds
 from .items import Items, check_outcomes
 from .local import Local
 from .sources import is_remote, open_table
-from .statistics import Statistics, from_tables, words_of_absent_zeros
+from .statistics import (
+    Statistics,
+    from_tables,
+    words_of_absent_zeros,
+    words_of_percentages,
+)
 
 _log = logging.getLogger(__name__)
 # relative difference of scores that is taken for rounding, of single precision too
@@ -220,9 +225,10 @@ def totals_of(items: Items, options: Options) -> Statistics:
         )
     if not outcome.positive:  # outcomes may all lie far from 0
         _check_digits(stats, items)
-    if absent := words_of_absent_zeros(stats):  # which explains all else
+    # which explain all else
+    if words := words_of_absent_zeros(stats) or words_of_percentages(stats):
         if options.on_leakage != "ignore":
-            warn_user(absent, ItemsWarning)
+            warn_user(words, ItemsWarning)
     else:
         _check_leakage(stats, items, options.on_leakage)
         amount = outcome.is_amount(stats.roles[outcome.size])
@@ -387,7 +393,7 @@ def _attrs(
     }
     return {
         "kind": items.kind,
-        "roles": json.dumps(items.roles),
+        "roles": json.dumps(items.roles.named),
         "cells": items.outcome.grid,
         # files have no true and false
         **{name: +value for name, value in items.options.items()},
@@ -450,9 +456,8 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
     outcome = items.outcome
     bins = stats.cells("part")
     ranges = bins["score_min"], bins["score_max"], bins["n"]
-    rates = (
-        outcome.sizes_add and not outcome.truncated and not words_of_absent_zeros(stats)
-    )
+    rates = outcome.sizes_add and not outcome.truncated
+    rates = rates and not (words_of_absent_zeros(stats) or words_of_percentages(stats))
     low, high, _ = ranges
     if items.score is None or not rates or low.min() <= 0:
         return

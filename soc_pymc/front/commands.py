@@ -48,8 +48,10 @@ Run = Callable[[Chosen], None]
 _log = logging.getLogger(__name__)
 
 _LISTING = "{} --help-all lists all options"
+_COMMAND_LISTING = "soc-pymc --help lists all commands"
 # options that --help leaves out, so that it fits a screen
 _RARE = {
+    "average",
     *("id", "fold", "cluster", "date", "weight", "truncated", "noise_df", "shape"),
     *("equal", "folds", "joint", "on_leakage", "bin_effects", "groups", "atoms"),
     *("zero", "knots", "scale", "draws"),
@@ -132,8 +134,9 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2 and one line that says why, and where all options are listed."""
-        command = self.prog if " " in self.prog else f"{self.prog} run"
-        self.exit(2, f"soc-pymc: error: {message}; {_LISTING.format(command)}\n")
+        of_command = " " in self.prog
+        listing = _LISTING.format(self.prog) if of_command else _COMMAND_LISTING
+        self.exit(2, f"soc-pymc: error: {message}; {listing}\n")
 
 
 class _Show(argparse.Action):
@@ -146,7 +149,7 @@ class _Show(argparse.Action):
         super().__init__(option_strings, dest, **settings)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        print(self.const(parser).rstrip())
+        print(self.const(parser).rstrip(), flush=True)
         parser.exit()
 
 

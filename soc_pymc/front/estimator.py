@@ -57,7 +57,8 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         A number > 0: outcomes are values, and this is their default noise sd. None: they are
         counts, unless `fit` gets noise sds or trials, or `y` are labels.
     noise_df : float or None
-        Degrees of freedom of noise sds that are estimates, as in `NormalItems`.
+        Degrees of freedom of noise sds that are estimates, one number for all; a column of them is
+        for `NormalItems`.
     shape : float or None
         Shape of amounts, as in `AmountItems`; None is 1. Outcomes are amounts where there are
         `events`, or by their prior.

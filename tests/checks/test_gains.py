@@ -1,4 +1,4 @@
-"""Gains that advice names: under the fitted law itself shifts gain no more than chance."""
+"""Advice of checks: it names the cause, its gains are those of fits, and none under the truth."""
 
 import numpy as np
 import pandas as pd
@@ -9,6 +9,20 @@ from soc_pymc.checks.advice import Gains
 from soc_pymc.checks.observations import observe
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import QUIET, SMALL_MIXTURE, thinned
+from tests.studies.remedies import CAUSES, followed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["exposure", "poor mixture", "wiggle", "campaigns", "default score", "carriers"]
+)
+def test_the_first_advice_names_the_cause_and_helps(name):
+    """In the study the other half gains 0.7 to 1.3 of the claim where curves are named, and 0.1 to
+    1.05 where a shape is; 3 standard errors of one table are a fifth.
+    """
+    row = followed(CAUSES[name], 1500, seed=5)
+    assert row["named"]
+    assert row["se"] < row["gained"] < 1.5 * row["claimed"]
 
 
 @pytest.mark.parametrize("seed", thinned([6, 7], [6]))
@@ -35,5 +49,6 @@ def test_a_mixtures_own_outcomes_gain_nothing(seed):
     own = observe(posterior.curves, soc.PoissonItems(frame, **roles))
     gains = Gains(posterior, own, rng)
     assert gains._of_all < 8.0
+    assert gains.mixture() < 8.0
     size = (5 * pd.Series(frame["exposure"]).rank(pct=True) - 1e-9).astype(int).to_numpy()
     assert gains.by(size) < 5.0

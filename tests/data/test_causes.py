@@ -102,6 +102,27 @@ def test_percentages_with_fractions_are_named(kind):
         soc.summarize(kind(one, **roles), **QUIET)
 
 
+@pytest.mark.parametrize("kind", [soc.PoissonItems, soc.BinomialItems])
+@pytest.mark.parametrize("score", ["t", None])
+@pytest.mark.parametrize("n", [400, 4000])
+def test_percentages_beside_their_trials_are_named(kind, score, n, recwarn):
+    """They do not rise with trials; counts do, and so do scores that are expected counts."""
+    rng = np.random.default_rng([14, n])
+    t = rng.uniform(0.2, 0.8, n)
+    theta = np.clip(t * np.exp(0.2 * rng.normal(size=n)), 0.0, 1.0)
+    trials = np.ceil(np.exp(rng.uniform(4.7, 7.0, n))).astype(int)
+    frame = pd.DataFrame({"t": t, "trials": trials, "expected": 0.1 * t * trials})
+    frame["share"] = np.round(100 * rng.binomial(trials, theta) / trials)
+    frame["events"] = np.minimum(rng.poisson(0.1 * theta * trials), 100)
+    _, outcome, size = kind(None, score="t").outcome.bounds
+    for column, of, named in (("share", score, 1), ("events", score, 0), ("events", "expected", 0)):
+        items = kind(frame, **{"score": of, outcome: column, size: "trials"})
+        soc.summarize(items, on_leakage="warn", **QUIET)
+        told = [x for x in recwarn if "as of percentages" in str(x.message)]
+        assert len(told) == named
+        recwarn.clear()
+
+
 def test_odd_tables_get_a_sentence_too():
     """Values that do not vary, exposures of 0, and rows with weights whose scores saw outcomes."""
     equal = pd.DataFrame({"t": np.arange(40.0), "x": 1.0, "sd": 1.0})

@@ -2,6 +2,8 @@
 
 import argparse
 import functools
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -329,6 +331,15 @@ def test_errors_are_one_line(words, text, files, monkeypatch, capsys):
     assert error.endswith(f"; soc-pymc {words[0]} --help-all lists all options")
     assert "\n" not in error
     assert set(files.iterdir()) == before
+
+
+@pytest.mark.slow
+def test_a_reader_that_stops_is_no_fault():
+    words = [sys.executable, "-m", "soc_pymc", "--version"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait() == 141
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -21,7 +21,9 @@ import pytest
 from PIL import Image
 
 import soc_pymc as soc
+from soc_pymc.families import family_of
 from soc_pymc.front.commands import make_parser
+from tests.examples import FAMILIES
 from tests.whole.test_public_names import PUBLIC
 
 mpl.use("agg")
@@ -175,21 +177,48 @@ def test_days_of_the_page_on_scale():
     assert names["month"].n_items == 112_000
 
 
+LIBRARIES = ROOT / "docs/libraries.md"
+CALLS = re.findall(r"^\| `(az\..*?)` \| \w+ \|", LIBRARIES.read_text(), re.MULTILINE)
+
+
 @pytest.mark.slow
 def test_the_page_on_libraries_runs_without_warnings():
     """Its blocks in order, then each call of its table."""
-    page = ROOT / "docs/libraries.md"
-    calls = re.findall(r"^\| `(az\..*?)` \| \w+ \|", page.read_text(), re.MULTILINE)
-    assert len(calls) >= 15
+    assert len(CALLS) >= 15
     names = {}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", DeprecationWarning)  # of an engine's own libraries
-        for code in blocks(page, "python"):
+        for code in blocks(LIBRARIES, "python"):
             exec(code, names)
-        for call in calls:
+        for call in CALLS:
             assert eval(call, names) is not None, call
             mpl.pyplot.close("all")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*FAMILIES, "groups", "exposure", "zeros"])
+def test_calls_of_arviz_run_on_fits_of_every_kind(example, name):
+    """With the variables that the page names, and without the calls that it excepts."""
+    import arviz as az  # which takes seconds
+
+    fit = example(name).fit
+    family = family_of(fit.prior)
+    result = soc.check(fit, example(name).items, subset=200, progress=False)
+    [*_, rows] = sorted(fit.data["observed_data"].data_vars, key=len)
+    for call in CALLS:
+        continuous = "rootogram" in call and not family.outcome.whole
+        if continuous or ("prior_posterior" in call and fit.groups):
+            continue
+        for written, variable in zip(("log_mean", "log_cv2"), family.curve_names, strict=True):
+            call = call.replace(f'"{written}', f'"{variable}')
+        if fit.prior.gridded:
+            call = re.sub(r'"\w+_line"\]', '"line"], coords={"line_term": [0, 1]}', call)
+        if rows.endswith("_by_row"):
+            named = rf"\1(fit.data, var_names='{rows}'"
+            call = re.sub(r"(loo_pit|ppc_\w+)\(fit.data", named, call)
+        assert eval(call, {"az": az, "fit": fit, "result": result}) is not None, call
+        mpl.pyplot.close("all")
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=page_name)

@@ -134,6 +134,30 @@ def test_evaluation_follows(some):
     assert folds["elpd"].sum() == pytest.approx(log_density(fit, items.source), rel=0.02)
 
 
+@pytest.mark.slow
+def test_drift_follows():
+    """Rates rise by 60% on the seventh day: 0.47 in log mean, within 3 standard errors of 0.06.
+
+    Without the rise no day fails, and departures are at most 3 of their sds from 0.
+    """
+    every = made("counts", 1.0, seed=31, n=9000)
+    every["day"] = pd.date_range("2026-03-01", periods=9).repeat(1000)
+    late = every["day"] >= pd.Timestamp("2026-03-07")
+    for rise in (1.0, 1.6):
+        rate = every["theta"] * every["n"] * np.where(late, rise, 1.0)
+        count = np.random.default_rng(32).poisson(rate)
+        items = replace(items_of(listed(every.assign(y=count)), truncated=True), date="day")
+        drift = soc.drift(soc.summarize(items, joint=True))
+        level = drift.data["smoothed"].sel(part="level").to_numpy()
+        if rise > 1:
+            assert drift.alarms[0] == "2026-03-07"
+            assert level[7] - level[2] == pytest.approx(np.log(1.6), abs=0.18)
+        else:
+            assert not drift.alarms
+            sd = np.sqrt(drift.data["smoothed_covariance"].to_numpy()[:, 0, 0])
+            assert (np.abs(level) < 3 * sd).all()
+
+
 def mixed_pairs(n, seed):
     """Reports of pairs, of expected counts around 0.3, under a mixture of two Gammas."""
     rng = np.random.default_rng(seed)
