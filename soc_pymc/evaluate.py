@@ -132,7 +132,7 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     if getattr(items, "noise_df", None) is not None:
         raise ItemsError(
             "values with estimated noise sds (noise_df=) cannot be divided in independent parts: "
-            "hold out whole items"
+            "fit some of the items, and run soc.check on the others"
         )
     frame = read_frame(items)
     outcome = items.outcome

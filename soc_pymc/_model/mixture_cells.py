@@ -10,7 +10,6 @@ from scipy import special
 
 from .._lib.arrays import Columns, Floats, Ints, Pair
 from ..families.family import Family
-from ..families.kernels import curves_of_moments
 from ..families.mixtures import Components, WeightForms, solved, weights_of_draws
 
 _FORMS = 6  # of `MixtureCells.arrays`, those of the forms
@@ -121,6 +120,9 @@ class MixtureCells:
 
     def _components(self, family: Family) -> Pair:
         """Parameters (rows, R) of the components, the last of theta = 0 if it may be 0."""
+        # which loads Numba
+        from ..families.kernels import curves_of_moments
+
         forms = self.forms
         bounds = forms.bounds
         unit = bounds.unit[:, None]

@@ -81,12 +81,13 @@ _BEYOND = 1e300  # stands for an infinite edge, which SQL cannot write
 
 def read_columns(table: "ir.Table", roles: Roles) -> dict[str, Any]:
     """Ibis columns by role: numbers as float64, ids as int64, labels as text."""
-    return {
+    columns = {
         role: exact(ONE_SCORE)
         if name == NO_SCORE
         else _read_through_ibis(role, table[name])
         for role, name in roles.items()
     }
+    return roles.with_sums(columns, ibis_functions().where)
 
 
 def _read_through_ibis(role: str, column: "ir.Column") -> Any:

@@ -71,13 +71,40 @@ _ZONED = "times with a time zone"
 _EMPTY = "no values"
 
 
+class Average(str):
+    """Name of a column of averages of amounts, whose sums are these times the events."""
+
+    __slots__ = ()
+
+
 class Roles(dict[str, str]):
     """Names of columns by role; several columns of groups have the roles group_1, group_2, ..."""
 
     @classmethod
     def of(cls, attrs: Mapping[Any, Any]) -> "Roles":
         """Roles in the attributes of a fit or of statistics."""
-        return cls(json.loads(attrs.get("roles", "{}")))
+        roles = json.loads(attrs.get("roles", "{}")).items()
+        named = {"average": ("amount", Average)}
+        pairs = ((*named.get(role, (role, str)), name) for role, name in roles)
+        return cls({role: kind(name) for role, kind, name in pairs})
+
+    @property
+    def named(self) -> dict[str, str]:
+        """Names of columns by argument of items, but for columns of groups."""
+        return {
+            "average" if isinstance(name, Average) else role: name
+            for role, name in self.items()
+        }
+
+    def with_sums(self, columns: dict[str, Any], where: Any) -> dict[str, Any]:
+        """Columns by role with sums in place of averages; `where` is NumPy's or an engine's."""
+        if isinstance(self.get("amount"), Average):
+            average = columns["amount"]
+            events = columns["events"]
+            # without events an average is left to be refused
+            total = where(events > 0, average * events, average)
+            return columns | {"amount": total}
+        return columns
 
     @classmethod
     def of_groups(cls, group: Any) -> "Roles":
@@ -124,7 +151,7 @@ class Roles(dict[str, str]):
     def arguments(self) -> dict[str, Any]:
         """Arguments of items with these roles."""
         arguments: dict[str, Any] = {
-            role: name for role, name in self.items() if not is_group(role)
+            role: name for role, name in self.named.items() if not is_group(role)
         }
         if not self.has_score:
             arguments["score"] = None
@@ -208,6 +235,7 @@ def columns_of(
         for role, name in roles.items()
         if role not in joined or bounds_of(role)
     }
+    columns = roles.with_sums(columns, np.where)
     if joined:
         levels = [
             pa.array(columns[role]).cast(pa.string())
@@ -275,12 +303,14 @@ class AnyItems:
         role_of = dict[str, str]()
         y = outcome.observed
         size = outcome.size
+        by_argument = roles.named
         if y in roles and size not in roles:
+            named = next(name for name in ("average", y) if name in by_argument)
             raise ItemsError(
-                f"{y}= needs {size}=, the column of the {outcome.words.sizes}: name both, or for "
-                "items without outcomes neither"
+                f"{named}= needs {size}=, the column of the {outcome.words.sizes}: name both, or "
+                "for items without outcomes neither"
             )
-        for role, column in roles.items():
+        for role, column in by_argument.items():
             name = "group" if is_group(role) else role
             # engines end a name at a null character
             if not isinstance(column, str) or not column or "\0" in column:
@@ -553,9 +583,11 @@ class AmountItems(AnyItems):
     amount : str or None
         Column of the sums of the items' amounts: numbers > 0, and 0 for items without events.
         Optional as `count` of `PoissonItems`.
+    average : str or None
+        Column of the averages of the items' amounts, in place of their sums.
     events : str or None
-        Column of the numbers of events: whole numbers >= 0. Needed with `amount`. Items of 0 events
-        say nothing and are kept.
+        Column of the numbers of events: whole numbers >= 0. Needed with `amount` or `average`.
+        Items of 0 events say nothing and are kept.
     shape : float
         Shape k of each amount, between 0.001 and 1e6; 1 is an Exponential.
     group : str or Sequence[str] or None
@@ -585,6 +617,7 @@ class AmountItems(AnyItems):
 
     _: KW_ONLY
     amount: str | None = None
+    average: str | None = None
     events: str | None = None
     shape: float = 1.0
 
@@ -598,7 +631,21 @@ class AmountItems(AnyItems):
             )
         shape = _SHAPE(self.shape, "shape", ItemsError)
         object.__setattr__(self, "shape", shape)
+        if None not in (self.amount, self.average):
+            raise ItemsError(
+                "give amount=, the sums of the events' amounts, or average=, not both"
+            )
         super().__post_init__()
+
+    @property
+    def roles(self) -> Roles:
+        """Names of columns by role."""
+        name = self.average
+        roles = super().roles
+        if name is not None:
+            roles["amount"] = Average(name) if isinstance(name, str) else name
+        order = [role for role in self.outcome.bounds if role in roles]
+        return Roles(roles.only(*order) | roles)
 
     @property
     def options(self) -> dict[str, float]:

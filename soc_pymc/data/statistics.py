@@ -544,7 +544,7 @@ def refuse_weights(stats: Statistics, what: str) -> None:
 def undated(attrs: Mapping[Any, Any]) -> dict[str, Any]:
     """The attributes of statistics without a column of dates."""
     roles = {role: name for role, name in Roles.of(attrs).items() if role != "date"}
-    return {**attrs, "roles": json.dumps(roles)}
+    return {**attrs, "roles": json.dumps(Roles(roles).named)}
 
 
 def from_tables(

@@ -393,7 +393,7 @@ def _attrs(
     }
     return {
         "kind": items.kind,
-        "roles": json.dumps(items.roles),
+        "roles": json.dumps(items.roles.named),
         "cells": items.outcome.grid,
         # files have no true and false
         **{name: +value for name, value in items.options.items()},

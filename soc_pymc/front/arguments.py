@@ -15,7 +15,7 @@ import soc_pymc as soc
 
 from .._lib.errors import FitError, StatisticsError
 from .._lib.files import check_target
-from ..data.items import ITEMS, NO_SCORE, AnyItems, Items, Roles
+from ..data.items import ITEMS, NO_SCORE, AnyItems, Average, Items, Roles
 from ..families import FAMILIES, OUTCOMES
 from ..families.outcome import Outcome
 from ..families.priors import Prior, Spline
@@ -202,6 +202,8 @@ def items_of(chosen: Chosen, fitted: Fit | None = None) -> Items:
                 "--no-score: the items have no score, leave out --score"
             )
         names["score"] = NO_SCORE
+    if chosen.average:  # in place of amounts
+        names[kind.observed] = Average(chosen.average)
     if missing := [role for role, name in names.items() if not name]:
         flags = _flags(missing).replace("--score", "--score (or --no-score)")
         raise StatisticsError(f"{_WHICH}: {flags}")
@@ -219,6 +221,7 @@ def items_of(chosen: Chosen, fitted: Fit | None = None) -> Items:
         raise StatisticsError(
             f"{_flags(wrong[:1])} is not for {kind.words.items}: leave it out"
         )
+    options.pop("average", None)  # among the names
     if fitted and kind.observed in names:
         options = fitted.curves.item_options | options
     return items(source, **names.arguments, **options)

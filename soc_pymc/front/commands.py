@@ -51,6 +51,7 @@ _LISTING = "{} --help-all lists all options"
 _COMMAND_LISTING = "soc-pymc --help lists all commands"
 # options that --help leaves out, so that it fits a screen
 _RARE = {
+    "average",
     *("id", "fold", "cluster", "date", "weight", "truncated", "noise_df", "shape"),
     *("equal", "folds", "joint", "on_leakage", "bin_effects", "groups", "atoms"),
     *("zero", "knots", "scale", "draws"),

@@ -20,7 +20,7 @@ from ..checks.observations import (
     ITEMS_OR_STATISTICS,
     totals_without_folds,
 )
-from ..data.items import Items
+from ..data.items import Items, Roles
 from ..data.statistics import STATISTICS, Statistics
 from ..fits.curves import Curves
 from ..fits.fit import FIT, Fit
@@ -491,7 +491,7 @@ def statistics_of(curves: Curves, items: Items) -> Statistics:
     items = replace(items, cluster=None)
     stats = totals_without_folds(items, bins=bins, joint=mixed)
     roles = stats.roles | curves.roles.outcomes
-    return Statistics(stats.data.assign_attrs(roles=json.dumps(roles)))
+    return Statistics(stats.data.assign_attrs(roles=json.dumps(Roles(roles).named)))
 
 
 def score_quantiles(curves: Curves, shares: Sequence[float]) -> Floats:

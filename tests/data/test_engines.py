@@ -98,7 +98,7 @@ def assert_as_plain(stats, table, kind, task):
 FIRST = ("double", "groups and ids")
 ON_ENGINES = [(engine, *case) for engine in ("remote", "duckdb") for case in CASES]
 ON_ENGINES += [(engine, kind, *FIRST) for engine in ("polars", "postgres") for kind in KINDS]
-ON_ENGINES += [("spark", "counts", *FIRST)]
+ON_ENGINES += [("spark", kind, *FIRST) for kind in ("counts", "amounts")]
 ON_ENGINES += [(engine, *case) for engine in ("clickhouse", "datafusion") for case in CASES]
 QUICK = [(engine, "counts", *FIRST) for engine in ("remote", "duckdb", "polars")]
 QUICK += [("remote", *case) for case in CASES[-1:]]

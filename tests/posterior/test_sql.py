@@ -200,7 +200,13 @@ BAD_VALUES = [
     (0.1, 1.0, None), (0.1, 1.0, 0.0), (0.1, 1.0, -1.0),
 ]  # fmt: skip
 GOOD_VALUES = [(-50.0, 1e4, 1e-30), (0.0, -30.0, 1e30), (0.3, 0.0, 1.0)]
+BAD_AMOUNTS = [
+    (None, 1.0, 2.0), (np.inf, 1.0, 2.0), (0.0, 1.0, 2.0), (0.3, None, 2.0), (0.3, -1.0, 2.0),
+    (0.3, 1.0, None), (0.3, 1.0, 1.5), (0.3, 1.0, 0.0), (0.3, 0.0, 2.0), (0.3, np.inf, 2.0),
+]  # fmt: skip
+GOOD_AMOUNTS = [(1.0, 2.0, 3.0), (0.5, 0.0, 0.0), (30.0, 1e-6, 1.0), (0.01, 1e9, 2.0**30)]
 ROWS = {
+    "inverse_gamma": (GOOD_AMOUNTS, BAD_AMOUNTS),
     "five_steps": (GOOD_COUNTS, BAD_COUNTS),
     "beta": (GOOD_TRIALS, BAD_TRIALS),
     "normal": (GOOD_VALUES, BAD_VALUES),

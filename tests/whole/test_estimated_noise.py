@@ -382,6 +382,9 @@ def test_what_cannot_be_is_refused(case):
             )
         ),
         "independent parts": lambda: soc.evaluate.split_items(items),
+        "independent parts: fit some": lambda: soc.evaluate.split_items(
+            items_of(frame.assign(df=3), "df")
+        ),
         "take noise sds as known": lambda: soc.export_prior(fit, "prior.json"),
         "SQL take noise sds as known": lambda: soc.posterior_sql(fit, "t"),
         "as known: leave noise_df": lambda: soc.fit(stats, method=soc.FiveSteps()),
