@@ -1,7 +1,8 @@
 """The choice of a prior: what the items may need is tried, and kept if it predicts better.
 
 Forward selection by the log density of items left out. A step is tried only if a cheap estimate of
-its gain is worth a nat, and kept if it gains one; the estimates come from the best prior so far.
+its gain is worth a nat, and kept if it gains one (a term in exposure: if it gains at all); the
+estimates come from the best prior so far.
 """
 
 import logging
@@ -27,8 +28,10 @@ from .advice import SIMPLER_SHARE, Gains, mixture_of
 from .comparison import LeftOut, elpd_table, left_out, warn_of_clusters
 from .observations import observe
 
-# nats of all items: a step is tried if it may gain these, and kept if it does
 _log = logging.getLogger(__name__)
+# nats of all items: a step is tried if it may gain these, and kept if it does. A term in exposure,
+# which hardly costs anything where it is false, is kept if it gains at all: on halves of few items
+# less than a nat was chance
 _WORTH = 1.0
 # nats that an estimate may be by chance: of groups 1.2 on average, 2.8 at most of twelve tables
 # whose levels were alike; a term in exposure and mixtures that may gain 1.1 to 1.9 lost 0.4
@@ -51,6 +54,7 @@ class Step(NamedTuple):
     prior: Prior
     nats: float  # expected gain; infinite where it is not known
     doubt: str = ""  # what else speaks against trying it
+    worth: float = _WORTH  # gain that keeps it
 
 
 @dataclass(eq=False)
@@ -134,7 +138,7 @@ class Selection:
                 code = code_of(step.prior)
                 self._note(code)
                 _log.info("trying %s, which may gain %.1f nats", code, step.nats)
-                self._judge(self._fit_prior(step.prior))
+                self._judge(self._fit_prior(step.prior), step.worth)
                 _log.info("the best so far is %s", self._chosen)
 
     def _steps(self, kinds: Sequence[_Kind]) -> list[Step]:
@@ -153,8 +157,8 @@ class Selection:
                 steps.append(step)
         return steps
 
-    def _judge(self, fit: Fit) -> None:
-        """Keep a fit if it predicts better than the best one so far."""
+    def _judge(self, fit: Fit, worth: float = _WORTH) -> None:
+        """Keep a fit if it gains so many nats over the best one so far."""
         code = code_of(fit.prior)
         new = self._tried[code] = Tried.of(fit, self._stats)
         old = self._tried[self._chosen]
@@ -162,7 +166,7 @@ class Selection:
             return
         if old.loo is not None:
             gain = new.loo.elpd - old.loo.elpd
-            if gain < _WORTH:
+            if gain < worth:
                 verb = "gains only" if gain > 0.0 else "loses"
                 new.reason = f"{verb} {abs(gain):.1f} nats against {self._chosen}"
                 return
@@ -247,7 +251,7 @@ def _exposure(best: Best, stats: Statistics) -> Iterator[Step]:
     if sizes_vary(stats, stats.family):
         prior = replace(best.prior, exposure=Spline())
         pilot = find_pilot(stats, stats.family, prior, full=False)
-        yield Step(prior, pilot.gain_of("exposure") - _CHANCE)
+        yield Step(prior, pilot.gain_of("exposure") - _CHANCE, worth=0.0)
 
 
 def _zeros(best: Best, stats: Statistics) -> Iterator[Step]:

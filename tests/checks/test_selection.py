@@ -134,11 +134,15 @@ CASES = [
     ([-40.0, -10.0, 0.0], [52, 52, 52], "plain"),
     ([None, -10.0, 0.0], [0, 0, 52], "second"),
 ]
+WORTHS = [*((*case, 1.0) for case in CASES), ([-4.0, -3.5, -10.0], [0, 0, 0], "second", 0.0)]
 
 
-@pytest.mark.parametrize(("elpd", "doubtful", "chosen"), CASES)
-def test_a_prior_is_kept_if_it_gains_a_nat_and_can_be_trusted(elpd, doubtful, chosen, monkeypatch):
-    """Of 1,024 cells at most 5% may have a large Pareto k; no elpd: the fit did not converge."""
+@pytest.mark.parametrize(("elpd", "doubtful", "chosen", "worth"), WORTHS)
+def test_a_prior_is_kept_if_it_gains_a_nat_and_can_be_trusted(
+    elpd, doubtful, chosen, worth, monkeypatch
+):
+    """Of 1,024 cells at most 5% may have a large Pareto k; no elpd: the fit did not converge.
+    A term in exposure need not gain a nat."""
     priors = {
         "plain": soc.Gamma(),
         "second": soc.Gamma(monotone=True),
@@ -158,7 +162,7 @@ def test_a_prior_is_kept_if_it_gains_a_nat_and_can_be_trusted(elpd, doubtful, ch
     search = selection.Selection(stats, fits.get, str)
     search.run()
     for prior in [*priors.values()][1:]:
-        search._judge(fits[prior])
+        search._judge(fits[prior], worth)
     assert search.best.prior == priors[chosen]
     table = search.table()
     assert table["prior"].tolist() == [*loos]
