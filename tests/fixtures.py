@@ -118,12 +118,19 @@ def spark():
     pytest.importorskip("pyspark", reason="PySpark is not installed")
     if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
         pytest.skip("no Java, in which Spark runs; the other engines are tested")
+    session = spark_session()
+    yield session
+    session.stop()
+
+
+def spark_session():
+    """Returns a local session of Spark, made for small tables."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # its workers would run the python3 of the path, which may be of another version
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
-    session = (
+    return (
         SparkSession.builder.master("local[1]")
         .config("spark.driver.memory", "2g")
         # a short session pays more for the second compiler of Java than it gains
@@ -141,8 +148,6 @@ def spark():
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="session")

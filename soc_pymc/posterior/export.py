@@ -285,9 +285,9 @@ def posterior_sql(
         there is no row if it is another fit's. None writes its numbers into the text.
     dialect : str
         SQL dialect: texts were run as ``"duckdb"`` 1.5, ``"postgres"`` 15, ``"pyspark"`` 4.3,
-        ``"clickhouse"`` 26.9, ``"datafusion"`` 51 and ``"snowflake"`` (an emulator, fakesnow 0.12);
-        those of ``"bigquery"``, ``"trino"`` and ``"databricks"`` were parsed. On these and others
-        that Ibis supports compare a few rows first.
+        ``"clickhouse"`` 26.9, ``"datafusion"`` 51 and 55, ``"snowflake"`` (an emulator, fakesnow
+        0.12); those of ``"bigquery"``, ``"trino"`` and ``"databricks"`` were parsed. On these and
+        others that Ibis supports compare a few rows first.
     **outcome : str or None
         Columns of outcome and size, such as ``count=`` and ``exposure=``.
 
@@ -751,13 +751,22 @@ def _named(name: str) -> Any:
     )
 
 
+def _lists(table: Any) -> dict[str, list[Any]]:
+    """Columns of a table, of which those in single precision need nine digits."""
+    columns = {field.name: table[field.name].to_pylist() for field in table.schema}
+    for field in table.schema:
+        if str(field.type) == "float":
+            columns[field.name] = [float(f"{v:.9g}") for v in columns[field.name]]
+    return columns
+
+
 def _values(name: str, table: Any) -> Any:
     """A named SELECT of rows of numbers as text, the only form that all engines read exactly."""
     from sqlglot import exp
 
-    columns = {column: table[column].to_pylist() for column in table.column_names}
+    columns = _lists(table)
     texts = [[str(value) for value in values] for values in columns.values()]
-    names = [exp.to_identifier(column, quoted=True) for column in columns]
+    names: list[Any] = [exp.to_identifier(column, quoted=True) for column in columns]
     kinds = {str: "TEXT", int: "BIGINT", float: "DOUBLE"}
     typed = [
         exp.cast(exp.column(column.copy()), kinds[type(values[0])]).as_(column.copy())
@@ -772,7 +781,7 @@ def _json_rows(name: str, table: Any) -> Any:
     from sqlglot import exp
 
     kinds = {str: "String", int: "Int64", float: "Float64"}
-    columns = {column: table[column].to_pylist() for column in table.column_names}
+    columns = _lists(table)
     kind = ", ".join(f"{column} {kinds[type(v[0])]}" for column, v in columns.items())
     rows = " ".join(map(json.dumps, zip(*columns.values(), strict=True)))
     arguments = [exp.var("JSONCompactEachRow"), *map(exp.Literal.string, (kind, rows))]

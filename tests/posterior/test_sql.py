@@ -1,5 +1,8 @@
 """Item posteriors as an Ibis expression and as SQL text, with hostile names, on several engines."""
 
+import os
+import subprocess
+import sys
 from itertools import product
 
 import ibis
@@ -8,11 +11,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import sqlglot
+from sqlglot.optimizer.annotate_types import annotate_types
+from sqlglot.optimizer.qualify import qualify
 
 import soc_pymc as soc
 from soc_pymc.posterior import export
 from tests import postgres
-from tests.examples import FAMILIES, thinned
+from tests.examples import COUNT_ROLES, FAMILIES, thinned
 from tests.posterior.references import MOMENTS, thinned_fit
 
 LIMITS = ["theta_q05", "theta_q95"]
@@ -145,6 +150,59 @@ def test_text_parses_in_its_dialect(fit, dialect, monkeypatch):
         assert named - {"soc_values", ""} - defined == tables
         literals = {literal.name for literal in tree.find_all(sqlglot.exp.Literal)}
         assert set(LABELS) <= literals
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dialect", ["bigquery", "trino", "databricks"])
+def test_columns_functions_and_types_of_a_text(example, dialect, monkeypatch):
+    """SQLGlot knows each column and function, and the type of what is selected."""
+    monkeypatch.setattr(export, "_STEPS", 1)
+    fit = example("gamma").fit
+    text = soc.posterior_sql(fit, "items", columns=["id"], prior="prior", dialect=dialect)
+    tree = sqlglot.parse_one(text, read=dialect)
+    for call in list(tree.find_all(sqlglot.exp.Anonymous)):
+        assert call.name == "ieee_divide"  # of BigQuery
+        call.replace(sqlglot.exp.Div(this=call.expressions[0], expression=call.expressions[1]))
+    nodes = dict.fromkeys(export.described(fit.curves)[1], "DOUBLE") | {"cell": "BIGINT"}
+    items = dict.fromkeys(COUNT_ROLES, "DOUBLE") | {"id": "BIGINT"}
+    schema = {"items": items, "prior": nodes | {"fit": "TEXT"}}
+    qualified = qualify(tree, schema=schema, dialect=dialect, quote_identifiers=False)
+    typed = annotate_types(qualified, schema=schema, dialect=dialect)
+    kinds = {column.alias_or_name: str(column.type) for column in typed.selects}
+    new = dict.fromkeys([*MOMENTS, "theta_var", *LIMITS], "DOUBLE") | {"flagged": "BOOLEAN"}
+    assert kinds == items | new
+
+
+SNOWFLAKE = """
+import fakesnow, pyarrow.parquet as pq, snowflake.connector
+rows = pq.read_table("items.parquet").to_pylist()
+with fakesnow.patch():
+    cursor = snowflake.connector.connect(database="db", schema="s").cursor()
+    columns = ", ".join(f'"{name}" double' for name in rows[0])
+    cursor.execute(f'create table "items" ({columns})')
+    values = [tuple(row.values()) for row in rows]
+    cursor.executemany('insert into "items" values (%s, %s, %s, %s)', values)
+    cursor.execute(open("text.sql").read())
+    cursor.fetch_pandas_all().to_parquet("scored.parquet")
+"""
+
+
+@pytest.mark.slow
+def test_snowflake_by_an_emulator(example, tmp_path):
+    """It needs versions of DuckDB and SQLGlot of its own, in a folder."""
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", tmp_path / "packages"]
+    connector = "snowflake-connector-python[pandas]<5"  # later ones lack what fakesnow imports
+    subprocess.run([*pip, "fakesnow>=0.12", connector], check=True)
+    case, fit = example("gamma").case, example("gamma").fit
+    frame = case.frame().head(100)[list(COUNT_ROLES)].astype(float).assign(id=np.arange(100.0))
+    frame.to_parquet(tmp_path / "items.parquet")
+    text = soc.posterior_sql(fit, '"items"', columns=["id"], dialect="snowflake")
+    (tmp_path / "text.sql").write_text(text)
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "packages")}
+    command = [sys.executable, "-c", SNOWFLAKE]
+    subprocess.run(command, env=environment, cwd=tmp_path, check=True)
+    exact = soc.item_posteriors(fit, case.items(frame), progress=False)
+    assert_close(pd.read_parquet(tmp_path / "scored.parquet"), exact)
 
 
 @pytest.mark.parametrize(
