@@ -29,18 +29,9 @@ from .poisson import EXPOSURE_CELLS, PoissonGamma, PoissonRows, inverse_trigamma
 from .priors import InverseGamma, InverseGammaMixture
 from .rows import Cells, Ragged, RowSums, Tensor, weighted_points
 from .scales import LARGEST_COUNT, LOG, Bounds
-from .special_functions import (
-    STIRLING,
-    beta_tail,
-    log_beta_kernel,
-    stirling,
-    stirling_series,
-)
+from .special_functions import beta_tail, log_beta_kernel, log_rise, stirling, trigamma
 
 _GAMMA = PoissonGamma()  # the law of 1 / theta
-# by which arguments are raised for Stirling's series, and for that of trigamma
-_STEPS = 6
-_RAISED = 4
 _EXACT_CV2 = 1e-3  # from which on the information of cv2 has digits in closed form
 _LEAST_CV2 = 1e-15  # which can be seen
 # thinned amounts stay positive
@@ -222,34 +213,6 @@ def _deviance(scaled: Floats, n: Floats) -> Floats:
 # --- rows ----------------------------------------------------------------------------------------
 
 
-def log_rise(xp: ModuleType, shape: Tensor, size: Tensor) -> Tensor:
-    """Log of Gamma(a + N) / Gamma(a), less N log a, with all digits as the shape a grows."""
-    x = shape + _STEPS
-    value = (x + size - (_STEPS + 0.5)) * xp.log1p(size / x) - size
-    value = value + size * xp.log1p(_STEPS / shape)
-    return value + _raised(xp, x + size) - _raised(xp, x)
-
-
-def _raised(xp: ModuleType, x: Tensor) -> Tensor:
-    """Stirling's series at x, less the logarithms of x - 1, ..., x - 6 over x, in pairs."""
-    inverse = 1.0 / x
-    square = inverse * inverse
-    pair = 1.0 - 7.0 * inverse
-    product = (pair + 6.0 * square) * (pair + 10.0 * square) * (pair + 12.0 * square)
-    return stirling_series(x, STIRLING) - xp.log(product)
-
-
-def _trigamma(x: Floats) -> Floats:
-    """Trigamma of x of 2 and more, to 1e-8."""
-    z = x + _RAISED
-    square = 1.0 / (z * z)
-    series = 1 / 6 - square * (1 / 30 - square * (1 / 42 - square / 30))
-    value = 1.0 / z + square * (0.5 + series / z)
-    for j in range(_RAISED):
-        value = value + 1.0 / (x + j) ** 2
-    return value
-
-
 @dataclass(frozen=True, eq=False)
 class AmountRows(RowSums):
     """The two histograms of all rows as weighted points, of amounts and events times the shape."""
@@ -351,7 +314,7 @@ class AmountRows(RowSums):
         step = inverse * inverse / (1.0 + cv2)  # (a - 2) / (a - 1) / a^2
         between_both = -n * (n + 1.0) * step / (whole * (whole + inverse))
         a = 1.0 / np.maximum(inverse, _EXACT_CV2 / 2.0)
-        exact = _trigamma(a) - _trigamma(a + n)
+        exact = trigamma(a) - trigamma(a + n)
         exact = exact + n / (a - 1.0) * (a / (a + n + 1.0) / (a - 1.0) - 2.0 / (a + n))
         limit = 0.5 * r * (r + cv2) / (1.0 + r) ** 2
         of_cv2 = np.where(cv2 > _EXACT_CV2, exact / cv2**2, limit)

@@ -5,6 +5,7 @@ terms that do not: divergences, and the remainders of Stirling's formula.
 """
 
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,9 @@ from scipy import special
 
 from .._lib.arrays import Floats, compiled, in_blocks
 
+# by which arguments are raised for Stirling's series, and for that of trigamma
+_STEPS = 6
+_RAISED = 4
 HALF_LOG_2PI = 0.5 * float(np.log(2.0 * np.pi))
 STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
 _LEAST_STIRLING = 8.0  # smallest argument of Stirling's series
@@ -73,6 +77,34 @@ def stirling_series(x: Any, terms: Sequence[float] = STIRLING[:4]) -> Any:
         value *= square
     value += terms[0]
     return value * inverse
+
+
+def log_rise(xp: ModuleType, shape: Any, size: Any) -> Any:
+    """Log of Gamma(a + N) / Gamma(a), less N log a, with all digits as the shape a grows."""
+    x = shape + _STEPS
+    value = (x + size - (_STEPS + 0.5)) * xp.log1p(size / x) - size
+    value = value + size * xp.log1p(_STEPS / shape)
+    return value + _raised(xp, x + size) - _raised(xp, x)
+
+
+def _raised(xp: ModuleType, x: Any) -> Any:
+    """Stirling's series at x, less the logarithms of x - 1, ..., x - 6 over x, in pairs."""
+    inverse = 1.0 / x
+    square = inverse * inverse
+    pair = 1.0 - 7.0 * inverse
+    product = (pair + 6.0 * square) * (pair + 10.0 * square) * (pair + 12.0 * square)
+    return stirling_series(x, STIRLING) - xp.log(product)
+
+
+def trigamma(x: Floats) -> Floats:
+    """Trigamma of x of 2 and more, to 1e-8."""
+    z = x + _RAISED
+    square = 1.0 / (z * z)
+    series = 1 / 6 - square * (1 / 30 - square * (1 / 42 - square / 30))
+    value = 1.0 / z + square * (0.5 + series / z)
+    for j in range(_RAISED):
+        value = value + 1.0 / (x + j) ** 2
+    return value
 
 
 def divergence(

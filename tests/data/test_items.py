@@ -1,6 +1,8 @@
 """Items: what is named when they are made, every kind of file, and the folds of their ids."""
 
+import duckdb
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -9,9 +11,10 @@ from scipy import stats
 import soc_pymc as soc
 from soc_pymc.data import engines
 from tests.data.cell_references import fold_of_id
-from tests.examples import thinned
-from tests.tables import BACKENDS, KINDS, ROLES, source_of
+from tests.examples import AMOUNT_ROLES, amount_frame, thinned
+from tests.tables import BACKENDS, KINDS, ROLES, remote, source_of
 
+MOMENTS = ["theta_mean", "theta_sd"]
 QUIET = {"on_leakage": "ignore", "progress": False}
 
 
@@ -172,3 +175,32 @@ def test_an_id_may_have_a_row_each_day(id_table):
     assert len(fold_statistics(pa.concat_tables(days), id="number", date="day").days) == 2
     with pytest.raises(soc.ItemsError, match="more than once on one day"):
         fold_statistics(pa.concat_tables([*days, days[0]]), id="number", date="day")
+
+
+def test_averages_are_sums_over_their_events(tmp_path):
+    """Bit for bit in statistics and posteriors, in memory and in SQL, also of a fit read again."""
+    frame = amount_frame(1500).rename(columns={"amount": "mean"})
+    frame.loc[:9, ["mean", "events"]] = 0.0
+    totals = frame.assign(amount=frame["mean"] * frame["events"])
+    sums = soc.AmountItems(totals, **AMOUNT_ROLES)
+    roles = {"score": "score", "average": "mean", "events": "events"}
+    options = {"bins": 20, "joint": True, **QUIET}
+    expected = soc.summarize(sums, **options)
+    for source in (frame, remote(frame)):
+        stats_ = soc.summarize(soc.AmountItems(source, **roles), **options)
+        for table in ("part", "events", "amounts", "joint"):
+            for name, values in expected.table(table).items():
+                np.testing.assert_allclose(stats_.table(table)[name], values, rtol=1e-12)
+    soc.fit(stats_, method=soc.VI(draws=100), progress=False).save(tmp_path / "fit.nc")
+    fit = soc.load_fit(tmp_path / "fit.nc")
+    scored = soc.item_posteriors(fit, soc.AmountItems(frame, **roles), progress=False)[MOMENTS]
+    pd.testing.assert_frame_equal(soc.item_posteriors(fit, sums, progress=False)[MOMENTS], scored)
+    text = soc.posterior_sql(fit, "frame", columns=["theta"])
+    found = duckdb.sql(text).df().set_index("theta").loc[frame["theta"]]
+    clear = ~found["flagged"].to_numpy()
+    np.testing.assert_allclose(found.loc[clear, MOMENTS], scored[clear], rtol=1e-9)
+    wrong = frame.assign(events=0)
+    with pytest.raises(soc.ItemsError, match="'mean': 1,490 of 1,500 rows are positive"):
+        soc.summarize(soc.AmountItems(wrong, **roles), **QUIET)
+    with pytest.raises(soc.ItemsError, match="average=, not both"):
+        soc.AmountItems(frame, amount="theta", **roles)

@@ -1,6 +1,5 @@
 """Amounts over events: quadrature, simulated truth, engines, maximum likelihood, and refusals."""
 
-import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,9 +9,6 @@ import soc_pymc as soc
 from soc_pymc._model.rows import rows_of
 from soc_pymc.families import FAMILIES
 from tests.examples import AMOUNT_ROLES, QUIET
-from tests.tables import remote
-
-MOMENTS = ["theta_mean", "theta_sd"]
 
 OVER = ("chain", "draw")
 
@@ -184,34 +180,6 @@ def test_without_a_score_estimates_are_those_of_maximum_likelihood():
     assert gap.max() < 0.5
 
 
-def test_averages_are_sums_over_their_events(tmp_path):
-    """Bit for bit in statistics and posteriors, in memory and in SQL, also of a fit read again."""
-    frame = simulated(1500, 2.0, 4).rename(columns={"amount": "mean"})
-    frame.loc[:9, ["mean", "events"]] = 0.0
-    sums = items_of(frame.assign(amount=frame["mean"] * frame["events"]))
-    roles = {"score": "score", "average": "mean", "events": "events"}
-    options = {"bins": 20, "joint": True, **QUIET}
-    expected = soc.summarize(sums, **options)
-    for source in (frame, remote(frame)):
-        stats_ = soc.summarize(soc.AmountItems(source, **roles), **options)
-        for table in ("part", "events", "amounts", "joint"):
-            for name, values in expected.table(table).items():
-                np.testing.assert_allclose(stats_.table(table)[name], values, rtol=1e-12)
-    soc.fit(stats_, method=soc.VI(draws=100), **QUIET).save(tmp_path / "fit.nc")
-    fit = soc.load_fit(tmp_path / "fit.nc")
-    scored = soc.item_posteriors(fit, soc.AmountItems(frame, **roles), **QUIET)[MOMENTS]
-    pd.testing.assert_frame_equal(soc.item_posteriors(fit, sums, **QUIET)[MOMENTS], scored)
-    text = soc.posterior_sql(fit, "frame", columns=["theta"])
-    found = duckdb.sql(text).df().set_index("theta").loc[frame["theta"]]
-    clear = ~found["flagged"].to_numpy()
-    np.testing.assert_allclose(found.loc[clear, MOMENTS], scored[clear], rtol=1e-9)
-    wrong = frame.assign(events=0)
-    with pytest.raises(soc.ItemsError, match="'mean': 1,490 of 1,500 rows are positive"):
-        soc.summarize(soc.AmountItems(wrong, **roles), **QUIET)
-    with pytest.raises(soc.ItemsError, match="average=, not both"):
-        soc.AmountItems(frame, amount="theta", **roles)
-
-
 def test_what_is_not_supported_is_refused(example):
     frame, stats_ = example("inverse_gamma").frame, example("inverse_gamma").statistics
     for shape, words in (("estimate", "squares of single amounts"), (0.0, "number between")):
@@ -225,9 +193,3 @@ def test_what_is_not_supported_is_refused(example):
         soc.fit(stats_, method=soc.FiveSteps(), **QUIET)
     with pytest.raises(soc.ItemsError, match="these have shape=1: give both the same"):
         soc.item_posteriors(example("inverse_gamma").fit, items_of(frame), **QUIET)
-
-
-def test_fits_are_compared_on_the_same_amounts(example):
-    stats_, fit = example("inverse_gamma").statistics, example("inverse_gamma").fit
-    one, two = soc.compare({"one": fit, "two": fit}, stats_, **QUIET)["elpd"]
-    assert one == two
