@@ -92,8 +92,8 @@ def on_duckdb(table: pa.Table | pd.DataFrame) -> Any:
 def remote(table: pa.Table | pd.DataFrame) -> Any:
     """Returns an Ibis table on a DuckDB that passes for one of MotherDuck, which sums in SQL."""
     source = on_duckdb(table)
-    types = "CREATE MACRO duckdb_databases() AS TABLE SELECT 'motherduck' AS type"
-    source.get_backend().raw_sql(types)
+    own = "SELECT * REPLACE ('motherduck' AS type) FROM system.main.duckdb_databases()"
+    source.get_backend().raw_sql(f"CREATE MACRO duckdb_databases() AS TABLE {own}")
     return source
 
 

@@ -189,7 +189,7 @@ class Densities:
     fresh: Evaluate | None = None
     # effective sample below which draws are annealed: Gaussians that are too narrow in a heavy tail
     # still have a good k, and their weights do not widen it enough
-    fewest: float = 0.2
+    fewest: float = 0.5
     effective: float = 4.0  # sample made for each draw kept
     made: float = 4.0  # draws made for each one kept, at most
 

@@ -63,8 +63,7 @@ _CLEAR_ESS = 0.95
 # draws for the estimate of Pareto k, and at most where it is unclear
 _FEWEST_DRAWS = 1000
 _MOST_DRAWS = 4000
-# effective sample of a mean-field Gaussian below which it takes natural gradient steps, and these
-_GOOD = 0.5
+# natural gradient steps of a mean-field Gaussian that is poor
 _CROSSES = (1, 1)
 # draws, and their effective sample, that show a first Gaussian to be good enough
 _PROMISE_DRAWS = 250
@@ -272,9 +271,8 @@ def _run_variational(built: Problem, method: VI) -> tuple[Groups, Status]:
         densities = replace(
             densities, bound=bound, weights=_reported(densities.weights, shown)
         )
-        enough = densities.fewest if densities.fresh else _GOOD
-        weighed = _weighed_draws(densities, gaussian, method.draws, rng, enough)
-        if not densities.fresh and _poor(weighed, enough):
+        weighed = _weighed_draws(densities, gaussian, method.draws, rng)
+        if not densities.fresh and _poor(weighed, densities.fewest):
             gaussian = stepped(densities.bound, gaussian, _CROSSES, rng).gaussian
             weighed = _weighed_draws(densities, gaussian, method.draws, rng)
         draws, words = _repaired(
@@ -429,7 +427,6 @@ def _weighed_draws(
     gaussian: Gaussian,
     requested: int,
     rng: np.random.Generator,
-    enough: float = 0.0,
 ) -> _Draws:
     """Draws of the Gaussian with their log importance weights; more if k is unclear."""
     # Pareto k of 1,000 draws has a standard error near 0.15
@@ -444,7 +441,7 @@ def _weighed_draws(
         noise = np.concatenate([noise, fresh])
         log_weight = np.concatenate([log_weight, weight])
         _, k, ess = importance(log_weight)
-        if ess < max(enough, densities.fewest):  # other draws will take their place
+        if ess < densities.fewest:  # other draws will take their place
             break
         # weights with noise cost more, so that later only a k that is too large is unclear
         clear = PARETO_K if densities.fresh and number > _FEWEST_DRAWS else _CLEAR_K
