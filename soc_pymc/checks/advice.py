@@ -360,8 +360,7 @@ class Gains:
         if not self.posterior.prior.gridded:
             return self._densities([0.0])[0]
         draws = self.posterior.curves.even_draws(_GRID_DRAWS)
-        by_draw = self.posterior.log_density(self.items.columns, draws)
-        return special.logsumexp(by_draw, axis=0) - np.log(len(draws))
+        return self.posterior.log_mean_density(self.items.columns, draws)
 
     @cached_property
     def _shifted(self) -> list[Floats]:
@@ -489,10 +488,7 @@ class Gains:
             estimated = posterior_under(replace(curves, attrs=attrs))
             if curves.prior.gridded:
                 draws = curves.even_draws(_GRID_DRAWS)
-                by_draw = estimated.log_density(columns, draws)
-                log_densities = [
-                    special.logsumexp(by_draw, axis=0) - np.log(len(draws))
-                ]
+                log_densities = [estimated.log_mean_density(columns, draws)]
             else:
                 members = ((self._location, self._dispersion + x) for x in _NARROWER)
                 log_densities = [

@@ -90,7 +90,7 @@ class Roles(dict[str, str]):
 
     @property
     def named(self) -> dict[str, str]:
-        """Names of columns by argument of items, but for columns of groups."""
+        """Names of columns by argument of items, except those of groups."""
         return {
             "average" if isinstance(name, Average) else role: name
             for role, name in self.items()

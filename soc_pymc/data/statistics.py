@@ -482,7 +482,6 @@ def words_of_absent_zeros(stats: Statistics) -> str:
 _PARTS = 5  # of the exposures
 _PER_PART = 20  # least items of about one score, and most parts of the scores
 _LEVEL = 1.6  # factor within which numbers are alike
-_HUNDRED = 100.0
 
 
 def words_of_percentages(stats: Statistics) -> str:
@@ -495,27 +494,28 @@ def words_of_percentages(stats: Statistics) -> str:
         return ""
     counts = stats.cells(outcome.margins[-1])
     largest = (counts["sum_y"] / counts["n"]).max()
-    if not _HUNDRED / 10 < largest <= _HUNDRED:
+    if not 10.0 < largest <= 100.0:
         return ""
     cells = stats.cells(outcome.margins[0])
     cells = {name: values[cells["sum_N"] > 0] for name, values in cells.items()}
-    n, size, y = (cells[name] for name in ("n", "sum_N", "sum_y"))
+    n = cells["n"]
+    size = cells["sum_N"]
     score_parts = min(stats.n_items // _PER_PART + 1, _PER_PART)
-    code = equal_parts(cells["bin"], score_parts, n)
-    items, sizes, events = (np.bincount(code, x) for x in (n, size, y))
-    expected = size * (events / sizes)[code]
-    part = equal_parts(size / n, _PARTS, n)
-    n, size, y, expected = (np.bincount(part, x) for x in (n, size, y, expected))
-    if len(n) < _PARTS or y.min() == 0:
+    by_score = equal_parts(cells["bin"], score_parts, n)
+    sizes = np.bincount(by_score, size)
+    rate = np.bincount(by_score, cells["sum_y"]) / sizes
+    by_size = equal_parts(size / n, _PARTS, n)
+    total = np.bincount(by_size, cells["sum_y"])
+    if len(total) < _PARTS or total.min() == 0:
         return ""
-    by_size = _ratio(size / n)
-    rise = _ratio(y / expected * size / n)
+    expected = np.bincount(by_size, size * rate[by_score])
+    mean_size = np.bincount(by_size, size) / np.bincount(by_size, n)
+    range_of_sizes = _ratio(mean_size)
+    rise = _ratio(total / expected * mean_size)
+    along_score = _ratio(sizes / np.bincount(by_score, n))
+    do_not_rise = rise < _LEVEL and _LEVEL**2 * rise < range_of_sizes
     # scores that are expected counts rise with exposures
-    if not (
-        rise < _LEVEL
-        and _LEVEL**2 * rise < by_size
-        and _ratio(sizes / items) ** 2 < by_size
-    ):
+    if not do_not_rise or along_score**2 >= range_of_sizes:
         return ""
     words = outcome.words
     return (

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -495,10 +494,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         posterior = posterior_of(self.fit_)
 
         def averaged(part: Columns) -> Floats:
-            density = posterior.log_density(part)
-            return np.asarray(
-                logsumexp(density, axis=0, keepdims=True) - np.log(len(density))
-            )
+            return posterior.log_mean_density(part)[None]
 
         (log_density,) = in_chunks(averaged, posterior.curves.items_at_once, columns)
         weights = 1 if sample_weight is None else sample_weight
@@ -538,20 +534,21 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
     def _read(self, table: Floats) -> Floats:
         """The column of scores."""
         n = table.shape[1]
-        if self.column is None and n != 1:
+        column = self.column
+        if column is None and n != 1:
             raise ItemsError(
                 f"X has {n} columns: give one, the items' scores, or say with column= which it is"
             )
+        if column is None:
+            return table[:, 0]
         names = [*getattr(self, "feature_names_in_", range(n))]
-        known = dict(
-            zip([*range(-n, 0), *range(n), *names], [*range(n)] * 3, strict=True)
-        )
-        place = 0 if self.column is None else self.column
-        if place not in known or isinstance(place, bool):
+        if column in names and not isinstance(column, bool):
+            return table[:, names.index(column)]
+        if column not in range(-n, n) or isinstance(column, bool):
             raise ItemsError(
-                f"column={shown(place)} is not in X: give one of {shown(names)}"
+                f"column={shown(column)} is not in X: give one of {shown(names)}"
             )
-        return table[:, known[place]]
+        return table[:, int(column)]
 
     def _as_items(
         self, outcome: Outcome, columns: Mapping[str, Any], labels: Mapping[str, Any]

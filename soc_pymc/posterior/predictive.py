@@ -51,6 +51,11 @@ class Posterior(ABC):
     def log_density(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """Return log densities (probabilities) of outcomes given score and size, (draws, n)."""
 
+    def log_mean_density(self, columns: Columns, draws: Ints | None = None) -> Floats:
+        """Return logarithms of the densities' means over draws, (n,)."""
+        by_draw = self.log_density(columns, draws)
+        return special.logsumexp(by_draw, axis=0) - np.log(len(by_draw))
+
     @abstractmethod
     def theta_given(
         self, columns: Columns, draws: Ints | None, uniform: Floats

@@ -134,8 +134,7 @@ def _half(kind: Any, frame: pd.DataFrame, roles: Any, seed: int) -> tuple[dict[s
 
 def _log_density(fit: soc.Fit, items: Any) -> float:
     columns = observe(fit.curves, items).columns
-    by_draw = posterior_of(fit).log_density(columns)
-    return float((np.logaddexp.reduce(by_draw, axis=0) - np.log(len(by_draw))).mean())
+    return float(posterior_of(fit).log_mean_density(columns).mean())
 
 
 def _coverage(fit: soc.Fit, items: Any) -> pd.DataFrame:

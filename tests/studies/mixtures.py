@@ -103,8 +103,7 @@ def held_out(frame: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
     columns = {k: v.to_numpy(dtype=float) for k, v in frame[test].items()}
     density = {}
     for label, prior in PRIORS.items():
-        draws = posterior_of(fit(stats, prior)).log_density(columns)
-        density[label] = np.logaddexp.reduce(draws, axis=0) - np.log(len(draws))
+        density[label] = posterior_of(fit(stats, prior)).log_mean_density(columns)
     gain = pd.DataFrame(density).sub(density["Gamma"], axis=0)
     return pd.DataFrame({"gain": gain.sum(), "se": gain.std() * np.sqrt(len(gain))})
 

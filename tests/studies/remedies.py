@@ -194,8 +194,7 @@ def _fit(items: Any, prior: Any) -> soc.Fit:
 
 
 def _log_density(fit: soc.Fit, items: Any) -> np.ndarray:
-    by_draw = posterior_of(fit).log_density(observe(fit.curves, items).columns)
-    return np.logaddexp.reduce(by_draw, axis=0) - np.log(len(by_draw))
+    return posterior_of(fit).log_mean_density(observe(fit.curves, items).columns)
 
 
 def main() -> None:
