@@ -232,13 +232,13 @@ def test_a_share_of_zeros_is_found_and_named_first(share, seed):
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "share"), [(300, 0.0), (300, 0.2), (1000, 0.5), (4000, 0.0)])
 def test_zeros_are_found_where_they_are(n, share):
-    """In 9 of 10 tables, and in at most one of 10 without them."""
+    """In 5 of 6 tables, and in at most one of 6 without them; studies have twenty."""
     found = 0
-    for seed in range(10):
+    for seed in range(6):
         frame, _ = counts_with_zeros(n, share, 100 + seed)
         stats = case_statistics("gamma", frame, None, on_leakage="ignore")
         found += soc.fit(stats, "auto", **QUIET).prior.zero
-    assert found >= 9 if share else found <= 1
+    assert found >= 5 if share else found <= 1
 
 
 @pytest.mark.parametrize("differ", thinned([False, True], [False]))
