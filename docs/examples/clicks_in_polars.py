@@ -1,4 +1,4 @@
-"""Clicks in a Polars frame, with 80 campaigns as groups."""
+"""Clicks in a Polars frame (`pip install polars`), with 80 campaigns as groups."""
 
 import numpy as np
 import polars as pl

@@ -90,7 +90,7 @@ _SENTENCES = {
     "many.",
     "small": "With so many items the smallest departures show: no cumulative probability is off by "
     "more than {largest:.3f}, which may not matter to you.",
-    "nothing": "Nothing speaks against the model on these items.",
+    "nothing": "No evidence against the model on these items.",
     "few draws": "A few of the approximation's draws carry most of the weight: compare with "
     "method=soc.NUTS().",
     "outliers": "Chance does not explain {far}: result.worst() lists those that lie farthest "

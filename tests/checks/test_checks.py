@@ -236,7 +236,7 @@ def test_the_right_model_passes(kind):
     fit, role = hand_made_fit(kind, sd=0.02, draws=200), KINDS[kind].roles[2]
     result = check_items(fit, frame, kind, by="country", subset=300)
     assert "fail" not in set(result.table["verdict"])
-    assert re.search("Nothing speaks against the model|nothing fails", result.advice[0])
+    assert re.search("No evidence against the model|nothing fails", result.advice[0])
     assert {"PIT", "LOO-PIT", "dispersion", "leave-one-out"} <= set(result.table["what"])
     n = result.data["pit"]["n_items"].to_series()
     assert n["all items"] == 1500

@@ -299,7 +299,7 @@ def test_effects_of_groups_are_those_of_the_curves(example):
     np.testing.assert_array_equal(table["verdict"] == "warn", excludes)
     spread = np.exp(np.quantile(draws.std(axis=1, ddof=1), [0.1, 0.5, 0.9]))
     np.testing.assert_allclose(sd[["low", "value", "high"]].astype(float), spread, rtol=1e-6)
-    assert "0.4 would by chance" in effects.advice[0]
+    assert "0.4 would differ by chance" in effects.advice[0]
     assert f"factor of {sd['value']:.3g} (one sd; 80% interval" in repr(effects)
 
 

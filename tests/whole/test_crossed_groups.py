@@ -108,7 +108,7 @@ def test_effects_of_levels(fit, stats):
     excludes = (table["low"] > 1) | (table["high"] < 1)
     np.testing.assert_array_equal(table["verdict"] == "warn", excludes)
     number = excludes[table["what"] == "factor of country"].sum()
-    sentence = "At most about 0.8 would by chance" if number else "None of the 4 levels"
+    sentence = "At most about 0.8 would differ by chance" if number else "None of the 4 levels"
     assert sentence in effects.advice[0]
     d01, d00 = (
         float(soc.calibration_curves(fit, [0.05], group=(None, label))["log_mean"].median())

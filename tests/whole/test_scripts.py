@@ -30,13 +30,11 @@ def test_scripts_are_short():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_scripts_run_without_a_warning(name, tmp_path):
-    claims = soc.simulation.s1(4000, seed=0)[["score", "count", "exposure"]]
-    claims.to_parquet(tmp_path / "claims.parquet")
-    claims[["score"]].head(50).to_parquet(tmp_path / "new.parquet")
     script = FOLDER / name
     words = [sys.executable, str(script)]
     if script.suffix == ".sh":
-        command = f"soc-pymc() {{ '{sys.executable}' -m soc_pymc \"$@\"; }}; . '{script}'"
+        python = f"python() {{ '{sys.executable}' \"$@\"; }}"
+        command = f"{python}; soc-pymc() {{ python -m soc_pymc \"$@\"; }}; . '{script}'"
         words = ["bash", "-ec", command]
     root = str(Path(soc.__file__).parents[1])
     environment = os.environ | {"MPLBACKEND": "agg", "PYTHONPATH": root}
