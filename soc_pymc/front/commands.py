@@ -265,9 +265,13 @@ def run(chosen: Chosen) -> None:
     items = items_of(chosen)
     if not is_folder(chosen.out):
         check_out(chosen)
+        _check_name("out", chosen.out, ".parquet", ".pq")
     if chosen.page:
         check_target(chosen.page)
+        _check_name("page", chosen.page, ".html", ".htm")
         refuse_weighted(items)
+    if chosen.keep and Path(chosen.keep).is_file():
+        raise FitError(f"--keep {chosen.keep} is a file: name a folder")
     prior = prior_of(chosen, items.kind, items.group is not None, default=AUTO)
     joint = chosen.joint or (prior != AUTO and prior.reads_joint) or "auto"
     _log.info("reading %r", items)
@@ -293,6 +297,12 @@ def run(chosen: Chosen) -> None:
             )
         )
     print(_summary(stats, fitted, result, files))
+
+
+def _check_name(option: str, path: str, *endings: str) -> None:
+    """Refuse a file that the work would end in refusing."""
+    if not path.lower().endswith(endings):
+        raise FitError(f"--{option} {path} must be named *{endings[0]}")
 
 
 def _kept(folder: Path, stats: soc.Statistics, fitted: soc.Fit) -> list[Path]:

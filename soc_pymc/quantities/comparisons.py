@@ -342,8 +342,9 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
         number = int(differs.sum())
         interval = f"{prob:.0%} interval"
         counted = f"{number:,} of {len(n):,}" if number else f"None of the {len(n):,}"
-        by_chance = f". At most about {(1.0 - prob) * len(n):.1f} would differ by chance" * (
-            number > 0
+        by_chance = (
+            f". At most about {(1.0 - prob) * len(n):.1f} would differ by chance"
+            * (number > 0)
         )
         advice.append(
             f"{counted} levels of {column!r} {'differ' if number > 1 else 'differs'} from all "

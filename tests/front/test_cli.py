@@ -317,6 +317,15 @@ ROLES = ["--score", "score", "--count", "count", "--exposure", "exposure"]
          "leave out --score"),
         (["run", "items.parquet", *ROLES[:-1], "none", "--out", "p.parquet"], "'none' is missing"),
         (["run", "plain.nc", "items.parquet", *ROLES, "--out", "p.parquet"], "plain.nc"),
+        (["run", "items.parquet", *ROLES, "--out", "p.csv"], "--out p.csv must be named *.parquet"),
+        (
+            ["run", "items.parquet", *ROLES, "--out", "p.parquet", "--page", "page.txt"],
+            "--page page.txt must be named *.html",
+        ),
+        (
+            ["run", "items.parquet", *ROLES, "--out", "p.parquet", "--keep", "items.parquet"],
+            "--keep items.parquet is a file: name a folder",
+        ),
         (["run", "labels.csv", "--score", "p", "--successes", "y", "--trials", "n", "--out",
           "p.parquet"], "every item has one trial (--trials n)"),
     ],
