@@ -156,6 +156,9 @@ def test_the_readme_runs_where_warnings_are_errors(tables):
     words = [sys.executable, "-W", "error", "-c", code]
     run = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     assert run.stdout.endswith("True 5000 CheckResult\n"), run.stderr
+
+
+def test_the_first_page_shows_the_code_of_the_readme():
     assert blocks(ROOT / "docs/index.md", "python")[0] == blocks(ROOT / "README.md", "python")[0]
 
 
