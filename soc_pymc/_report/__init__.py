@@ -356,7 +356,7 @@ class Page:
         """Return the picture of effects, as high as there are levels."""
         levels = effects.table[effects.table["p"].notna()]
         sizes = [min(n, _LEVELS) + 2 for n in levels.groupby("what", sort=False).size()]
-        arguments = levels, _LEVELS, effects.data.attrs["neutral"]
+        arguments = replace(effects, table=levels), _LEVELS
         height = 0.5 + 0.25 * sum(sizes)
         return picture_of(plots.plot_intervals, *arguments, height=height, panels=sizes)
 

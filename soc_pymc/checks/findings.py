@@ -75,7 +75,8 @@ class Remedy:
     nats: float = np.nan
 
     def __str__(self) -> str:
-        gain = f" It gains up to about {self.nats:,.0f} nats." if self.nats > 0 else ""
+        words = f" It gains up to about {self.nats:,.0f} nats of log likelihood."
+        gain = words if self.nats > 0 else ""
         return self.sentence + gain
 
 

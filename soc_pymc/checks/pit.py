@@ -228,7 +228,7 @@ def slice_pits(ends: Floats, n: Ints, masks: Masks, rng: Generator) -> xr.Datase
     for rows in np.split(many, range(_ROWS_AT_ONCE, len(many), _ROWS_AT_ONCE)):
         counts += members[:, rows] @ _multinomial_counts(ends[:, rows], n[rows], rng)
     counts += members @ _steps_of_items(ends, np.where(n > _EACH, 0, n), rng)
-    bends = (members @ _bends(*ends, n)).toarray()
+    bends = (members @ _bends(ends, n)).toarray()
     sums = bends.cumsum(axis=1).cumsum(axis=1)[:, : len(GRID)]
     items = members @ n
     randomised = np.insert(np.cumsum(counts, axis=1).T / items, 0, 0.0, axis=0).T - GRID
@@ -270,11 +270,12 @@ def _steps_of_items(ends: Floats, n: Ints, rng: Generator) -> sparse.csr_array:
     return sparse.csr_array((np.ones(len(step)), step, starts), shape=shape)
 
 
-def _bends(below: Floats, upto: Floats, n: Ints) -> sparse.csr_array:
+def _bends(ends: Floats, n: Ints) -> sparse.csr_array:
     """Return second differences of n times `pit_upto_grid`, which bends at both ends alone.
 
     At an end between two points of the grid, two differences share the change of slope.
     """
+    below, upto = ends
     ends = np.stack([below, np.maximum(upto, below + _NARROWEST)], axis=1)
     slope = (n / (ends[:, 1] - ends[:, 0]))[:, None] * [1.0, -1.0]
     place = np.ceil(ends / GRID[1])

@@ -44,6 +44,7 @@ _FEW = 100
 _MOST_LEVELS = 12
 # parts of the scores in which levels of a group may differ, where their curves do
 _SCORE_PARTS = (1, 4)
+_NAT = "(of log likelihood)"
 _UNTRUSTED = "leave-one-out is not to be trusted"
 _COLUMNS = ["elpd", "elpd_diff", "dse", "weight", "trust", "chosen", "reason"]
 
@@ -188,7 +189,10 @@ class Selection:
         table["reason"] = [x.reason for x in self._tried.values()]
         table["chosen"] = table.index == self._chosen
         if not table.loc[self._chosen, "reason"]:
-            table.loc[self._chosen, "reason"] = "nothing tried gains a nat over it"
+            reason = "nothing else may gain a nat, so nothing else was tried"
+            if len(self._tried) > 1:
+                reason = "nothing tried gains a nat over it"
+            table.loc[self._chosen, "reason"] = f"{reason} {_NAT}"
         left = {code: x for code, x in self._left.items() if code not in self._tried}
         columns = {"trust": "", "chosen": False, "reason": list(left.values())}
         rows = pd.DataFrame(columns, list(left))
