@@ -1,5 +1,6 @@
 """`check`: does the model fit these outcomes, and what to do if not."""
 
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from xarray.core import indexing
 
 from .._lib.arguments import SEED, Whole, names_of
 from .._lib.arrays import Columns, Floats, Ints, Pair
-from .._lib.errors import FitError, ItemsError
+from .._lib.errors import FitError, ItemsError, SocError
 from .._lib.laws import exceedance
 from .._lib.reprs import made_above
 from .._lib.work import long_work, parts, phase
@@ -33,12 +34,12 @@ from ..fits.fit import (
     other_total,
     telling,
 )
-from ..posterior.averages import cdf_without
+from ..posterior.averages import cdf_without, draws_without
 from ..posterior.item_columns import select
 from ..posterior.predictive import Posterior, posterior_of, posterior_under
 from . import pit
 from .advice import MOST, Gains, Outliers, advise, outliers
-from .comparison import LeftOut, leave_one_out
+from .comparison import LeftOut, leave_one_out, left_out_densities, takes_long
 from .findings import (
     ALL,
     FAIL,
@@ -262,6 +263,11 @@ class Checks:
         """True if draws can leave an item out: not if they were widened for clusters."""
         return not (self.fit.one_draw or self.fit.widened)
 
+    @property
+    def _has_levels(self) -> bool:
+        """True if there are levels, which follow their few items, and draws leave these out."""
+        return self.exact_draws and bool(self.fit.groups)
+
     def result(self) -> CheckResult:
         """Return all findings with their numbers and the advice."""
         fit = self.fit
@@ -275,14 +281,20 @@ class Checks:
         items = replace(observed, labels=labels)
         n = int(items.n.sum())
         made_fit = self.made_fit or not other_total(fit, items.columns, items.n)
-        ends = pit.cdf_ends(posterior, items.columns)
+        of_items = not isinstance(self.data, Statistics)
+        leaves_out = made_fit and of_items and self._has_levels
+        if leaves_out:
+            ends = np.stack(cdf_without(posterior, items.columns))
+        else:
+            ends = pit.cdf_ends(posterior, items.columns)
         groups, rows = self._of_pit(items, ends, rngs[0])
-        rows += self._of_outcomes(items.columns)
+        rows += self._of_outcomes(items.columns, leaves_out)
         gains = Gains(posterior, observed, rngs[2])
+        item = np.arange(len(items.n))
         sample = items
         where = ALL
         far = None
-        if not isinstance(self.data, Statistics):
+        if of_items:
             far = outliers(gains, observed, ends)
             item, sample = items.sample(self.subset, rngs[1])
             where = ALL if len(item) == n else f"{len(item):,} random items"
@@ -296,13 +308,13 @@ class Checks:
             rows += [*self._of_left_out(loo, where), *self._of_clusters()]
         table = result_table([*rows, *_of_status(fit.status)])
         table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = n
+        gain_of = partial(self._gain_of_fit, item, sample, loo if made_fit else None)
         advice = advise(
-            table, fit, gains, n, made_fit,
+            table, fit, gains, gain_of, n, made_fit,
             far=far.beyond_chance if far else 0, cause=self._too_little_variation(table),
         )  # fmt: skip
-        remedies = (*advice, *pit.rare_levels(labels))
-        if of_table := self._of_table(table):  # which explains all else
-            remedies = (of_table,)
+        of_table = self._of_table(table)  # which explains all else
+        remedies = (of_table,) if of_table else (*advice, *pit.rare_levels(labels))
         counts = table["verdict"].value_counts()
         numbers = ", ".join(f"{counts.get(v, 0)} {v}" for v in VERDICTS)
         title = f"check: {n:,} items, {numbers}"
@@ -327,6 +339,50 @@ class Checks:
             return Remedy("absent zeros", f"{absent}.", roles={"truncated": True})
         words = words_of_percentages(data)
         return Remedy("percentages", f"{words}.") if words else None
+
+    def _gain_of_fit(
+        self, place: Ints, sample: Observations, loo: LeftOut | None, remedy: Remedy
+    ) -> float:
+        """Nats by which a quick fit of a remedy to the items beats the fit, all items left out.
+
+        These are a sample at some places; without `loo` they did not make the fit. NaN if there is
+        no such fit, or it takes long.
+        """
+        stats: Any = self.all_items or self.data
+        data: Any = self.data
+        roles: Any = remedy.roles
+        if isinstance(data, Items):
+            known = remedy.prior or ("cluster" not in roles and roles)
+        else:
+            known = remedy.prior and not roles
+        if not known:
+            return np.nan
+        prior = remedy.prior or self.fit.prior
+        if "group" in roles:
+            prior = replace(prior, groups=True)
+        # which loads PyMC
+        from ..inference.fitting import rough_curves
+
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                if isinstance(data, Items):
+                    data = replace(data, **roles)
+                    stats = totals_without_folds(replace(stats, **roles))
+                if takes_long(prior, stats):
+                    return np.nan
+                curves = rough_curves(stats, prior)
+                everything = observe(curves, data)
+                columns = everything.at(place).columns
+                fitted = left_out_densities(posterior_under(curves), columns)
+        except (SocError, np.linalg.LinAlgError):
+            return np.nan
+        if loo:
+            density = loo.elpd_i
+        else:
+            density = self.posterior.log_mean_density(sample.columns)
+        gain = sample.n @ (fitted - density)
+        return float(gain * everything.n.sum() / sample.n.sum())
 
     def _too_little_variation(self, table: pd.DataFrame) -> str:
         """Say why outcomes vary less than their noise allows, if the items show that they do."""
@@ -368,14 +424,14 @@ class Checks:
                     columns.append(name)
         return columns
 
-    def _of_outcomes(self, columns: Columns) -> list[Finding]:
+    def _of_outcomes(self, columns: Columns, leaves_out: bool) -> list[Finding]:
         outcome = self.posterior.outcome
         size = columns[outcome.size]
         amount = outcome.is_amount(self.data.roles[outcome.size])
         if isinstance(self.data, Statistics):
             doubt = "" if amount else outcome.doubt(self.data.table)
             return [self._noise(columns)] if doubt else []
-        rows = self._summaries(columns)
+        rows = self._summaries(columns, leaves_out)
         # other shapes of theta have fewer zeros, too
         dispersion = rows[0]
         tight = dispersion.value < 1 and dispersion.p < WARNS
@@ -383,7 +439,7 @@ class Checks:
             rows.append(self._noise(columns, tight))
         return rows
 
-    def _summaries(self, columns: Columns) -> list[Finding]:
+    def _summaries(self, columns: Columns, leaves_out: bool) -> list[Finding]:
         """Observed summaries of items over the medians of their replicates."""
         summaries = self.posterior.outcome.summaries
         rng = np.random.default_rng(self.seed)
@@ -394,7 +450,7 @@ class Checks:
             n = _MOST_CHECKED
         draws = self.posterior.curves.even_draws(_REPLICATES)
         draws = np.tile(draws, -(-_REPLICATES // len(draws)))
-        observed, replicated = self._replicated(columns, draws, rng)
+        observed, replicated = self._replicated(columns, draws, rng, leaves_out)
         most = min(_MOST_REPLICATES, int(_MOST_REPLICATED / n))
         further = self.posterior.curves.even_draws(most)
         while (number := replicated.shape[1]) < most:
@@ -404,7 +460,7 @@ class Checks:
                 break
             several = min(number, most - number)
             draws = rng.choice(further, several)
-            _, more = self._replicated(columns, draws, rng)
+            _, more = self._replicated(columns, draws, rng, leaves_out)
             replicated = np.hstack([replicated, more])
         # widened curves have far draws; of rare zeros the median is 0
         middles = np.median(replicated, axis=1)
@@ -417,21 +473,36 @@ class Checks:
             Finding(name, ALL, value=value, p=chance) for name, value, chance in rows
         ]
 
-    def _replicated(self, columns: Columns, draws: Ints, rng: Generator) -> Pair:
-        """Summaries of the observed outcomes, (m,), and of a replicate of each draw, (m, draws)."""
+    def _replicated(
+        self, columns: Columns, draws: Ints, rng: Generator, leaves_out: bool
+    ) -> Pair:
+        """Summaries of the observed outcomes, (m,), and of a replicate of each draw, (m, draws).
+
+        If it `leaves_out` items, each has the draws of a fit without it.
+        """
         posterior = self.posterior
         outcome = posterior.outcome
         middle = posterior.curves.even_draws(_MIDDLE)
-        sums = np.zeros((len(outcome.summaries), 1 + len(draws)))
+        place = None
+        number = len(draws)
+        sums = np.zeros((len(outcome.summaries), 1 + number))
         n = len(columns["score"])
-        at_once = max(1, _REPLICATED_AT_ONCE // len(draws))
+        at_once = max(1, _REPLICATED_AT_ONCE // number)
         for rows in parts("predictive checks", n, at_once):
             part = select(columns, rows)
+            if leaves_out:
+                draws, place = draws_without(posterior, part, number, rng)
             # summaries are about the median curves: about its own draw, the outcomes of new items
             # would scatter more than replicates of that draw, as the draw is not their truth; items
             # whose curve is hardly known weigh less, or the far draws of clusters would rule the
             # sum
-            curves = posterior.curve_variables(part, middle)
+            curves = posterior.curve_variables(part, middle if place is None else draws)
+            if place is not None:
+                some = place[:: -(-number // _MIDDLE)]
+                curves = {
+                    name: np.take_along_axis(curves[name], some, axis=0)
+                    for name in ("mean", "variance")
+                }
             mean = np.median(curves["mean"], axis=0)
             variance = np.median(curves["variance"], axis=0)
             low, high = np.quantile(curves["mean"], [0.16, 0.84], axis=0)
@@ -440,7 +511,7 @@ class Checks:
                 mean,
                 variance + ((high - low) / 2) ** 2,
             )
-            replicates = posterior.simulate(part, rng, draws)
+            replicates = posterior.simulate(part, rng, draws, place)
             outcomes = np.vstack([part[outcome.observed], replicates])
             sums += [
                 summary(outcomes, *centres) for summary in outcome.summaries.values()

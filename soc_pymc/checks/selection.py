@@ -25,7 +25,13 @@ from ..families.rows import MEAN_ONLY
 from ..fits.fit import Fit
 from ..posterior.predictive import posterior_of
 from .advice import SIMPLER_SHARE, Gains, mixture_of
-from .comparison import LeftOut, elpd_table, left_out, warn_of_clusters
+from .comparison import (
+    LeftOut,
+    elpd_table,
+    left_out,
+    takes_long,
+    warn_of_clusters,
+)
 from .observations import observe
 
 _log = logging.getLogger(__name__)
@@ -40,8 +46,6 @@ _CHANCE = 2.0
 _DOUBTFUL = 0.05
 # items up to which curves may be better constant
 _FEW = 100
-# levels up to which a grid of theta in each takes reasonable time
-_MOST_LEVELS = 12
 # parts of the scores in which levels of a group may differ, where their curves do
 _SCORE_PARTS = (1, 4)
 _UNTRUSTED = "leave-one-out is not to be trusted"
@@ -322,6 +326,6 @@ _KINDS: tuple[tuple[_Kind, ...], ...] = (
 
 def _feasible(prior: Prior, stats: Statistics) -> Prior:
     """Return the prior without groups, if a grid of theta in each of them would take too long."""
-    if prior.gridded and prior.groups and len(stats.groups) > _MOST_LEVELS:
+    if takes_long(prior, stats):
         return replace(prior, groups=False)
     return prior
