@@ -1,6 +1,5 @@
 """`check`: does the model fit these outcomes, and what to do if not."""
 
-import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from xarray.core import indexing
 
 from .._lib.arguments import SEED, Whole, names_of
 from .._lib.arrays import Columns, Floats, Ints, Pair
-from .._lib.errors import FitError, ItemsError, SocError
+from .._lib.errors import FitError, ItemsError
 from .._lib.laws import exceedance
 from .._lib.reprs import made_above
 from .._lib.work import long_work, parts, phase
@@ -39,7 +38,7 @@ from ..posterior.item_columns import select
 from ..posterior.predictive import Posterior, posterior_of, posterior_under
 from . import pit
 from .advice import MOST, Gains, Outliers, advise, outliers
-from .comparison import LeftOut, leave_one_out, left_out_densities, takes_long
+from .comparison import LeftOut, leave_one_out
 from .findings import (
     ALL,
     FAIL,
@@ -59,6 +58,7 @@ from .observations import (
     observe,
     totals_without_folds,
 )
+from .quick_fits import QuickFits
 
 _TREE_DRAWS = 1000  # in the tree for ArviZ
 _MOST_COLUMNS = 8  # most columns of a table that advice names unasked
@@ -290,7 +290,6 @@ class Checks:
         groups, rows = self._of_pit(items, ends, rngs[0])
         rows += self._of_outcomes(items.columns, leaves_out)
         gains = Gains(posterior, observed, rngs[2])
-        item = np.arange(len(items.n))
         sample = items
         where = ALL
         far = None
@@ -308,9 +307,10 @@ class Checks:
             rows += [*self._of_left_out(loo, where), *self._of_clusters()]
         table = result_table([*rows, *_of_status(fit.status)])
         table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = n
-        gain_of = partial(self._gain_of_fit, item, sample, loo if made_fit else None)
+        all_items = self.all_items or self.data
+        fits = QuickFits(posterior, self.data, all_items, items, made_fit)
         advice = advise(
-            table, fit, gains, gain_of, n, made_fit,
+            table, fit, gains, fits.gain, n, made_fit,
             far=far.beyond_chance if far else 0, cause=self._too_little_variation(table),
         )  # fmt: skip
         of_table = self._of_table(table)  # which explains all else
@@ -339,50 +339,6 @@ class Checks:
             return Remedy("absent zeros", f"{absent}.", roles={"truncated": True})
         words = words_of_percentages(data)
         return Remedy("percentages", f"{words}.") if words else None
-
-    def _gain_of_fit(
-        self, place: Ints, sample: Observations, loo: LeftOut | None, remedy: Remedy
-    ) -> float:
-        """Nats by which a quick fit of a remedy to the items beats the fit, all items left out.
-
-        These are a sample at some places; without `loo` they did not make the fit. NaN if there is
-        no such fit, or it takes long.
-        """
-        stats: Any = self.all_items or self.data
-        data: Any = self.data
-        roles: Any = remedy.roles
-        if isinstance(data, Items):
-            known = remedy.prior or ("cluster" not in roles and roles)
-        else:
-            known = remedy.prior and not roles
-        if not known:
-            return np.nan
-        prior = remedy.prior or self.fit.prior
-        if "group" in roles:
-            prior = replace(prior, groups=True)
-        # which loads PyMC
-        from ..inference.fitting import rough_curves
-
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                if isinstance(data, Items):
-                    data = replace(data, **roles)
-                    stats = totals_without_folds(replace(stats, **roles))
-                if takes_long(prior, stats):
-                    return np.nan
-                curves = rough_curves(stats, prior)
-                everything = observe(curves, data)
-                columns = everything.at(place).columns
-                fitted = left_out_densities(posterior_under(curves), columns)
-        except (SocError, np.linalg.LinAlgError):
-            return np.nan
-        if loo:
-            density = loo.elpd_i
-        else:
-            density = self.posterior.log_mean_density(sample.columns)
-        gain = sample.n @ (fitted - density)
-        return float(gain * everything.n.sum() / sample.n.sum())
 
     def _too_little_variation(self, table: pd.DataFrame) -> str:
         """Say why outcomes vary less than their noise allows, if the items show that they do."""
@@ -439,7 +395,7 @@ class Checks:
             rows.append(self._noise(columns, tight))
         return rows
 
-    def _summaries(self, columns: Columns, leaves_out: bool) -> list[Finding]:
+    def _summaries(self, columns: Columns, leaves_out: bool = False) -> list[Finding]:
         """Observed summaries of items over the medians of their replicates."""
         summaries = self.posterior.outcome.summaries
         rng = np.random.default_rng(self.seed)

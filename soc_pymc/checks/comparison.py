@@ -11,7 +11,7 @@ import xarray as xr
 from scipy import optimize, special
 
 from .._lib.arguments import SEED, Whole
-from .._lib.arrays import Columns, Floats, Ints
+from .._lib.arrays import Floats, Ints
 from .._lib.errors import (
     ConvergenceWarning,
     FitError,
@@ -53,8 +53,6 @@ _SWAY = 0.01
 _CLOSE = 1e-9
 _STEPS = 100
 _HALVINGS = 30
-# levels up to which a grid of theta in each takes reasonable time
-_MOST_LEVELS = 12
 _LARGEST_RATIO = 1e100  # of densities, whose squares are added up
 # rows refitted without an item, those of the largest k, and steps to the ratio of constants
 _MOST_REFITTED = 25
@@ -148,18 +146,6 @@ def leave_one_out(
                 k[row] = refit.pareto_k
             running.advance()
     return replace(loo, p=float(n @ (full - by_row)), refitted=len(doubtful))
-
-
-def takes_long(prior: Prior, stats: Statistics) -> bool:
-    """Return True if a grid of theta in each of the groups would take too long."""
-    return prior.gridded and prior.groups and len(stats.groups) > _MOST_LEVELS
-
-
-def left_out_densities(posterior: Posterior, columns: Columns) -> Floats:
-    """Return log densities of items that are left out, (n,), by smoothed weights of all draws."""
-    density = posterior.log_density(columns)
-    log_weight, _ = smoothed(-density)
-    return np.asarray(special.logsumexp(log_weight + density, axis=0))
 
 
 @np.errstate(divide="ignore")

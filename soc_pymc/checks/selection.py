@@ -25,14 +25,9 @@ from ..families.rows import MEAN_ONLY
 from ..fits.fit import Fit
 from ..posterior.predictive import posterior_of
 from .advice import SIMPLER_SHARE, Gains, mixture_of
-from .comparison import (
-    LeftOut,
-    elpd_table,
-    left_out,
-    takes_long,
-    warn_of_clusters,
-)
+from .comparison import LeftOut, elpd_table, left_out, warn_of_clusters
 from .observations import observe
+from .quick_fits import takes_long
 
 _log = logging.getLogger(__name__)
 # nats of all items: a step is tried if it may gain these, and kept if it does. A term in exposure,
