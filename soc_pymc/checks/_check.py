@@ -88,7 +88,8 @@ class CheckResult(Result):
     table : pandas.DataFrame
         One row per check and slice: the ``verdict`` is ``"fail"`` where p < 0.01 after
         Holm-Bonferroni over the table, ``"warn"`` where p < 0.05 by itself, else ``"ok"``; a fixed
-        bound judges values without ``p``. Items that made the fit are also left out (``LOO-PIT``).
+        bound judges values without ``p``. Items that made the fit are also left out (``LOO-PIT``), and
+        in all tests of items if it has groups, whose levels follow their few items.
         The ``value`` of the PIT is the largest difference from the uniform cdf; of ``dispersion``
         and ``zero counts`` observed over predicted; of ``noise`` and ``clusters`` how many times as
         wide intervals and bands should be; of ``leave-one-out`` the largest Pareto k.
@@ -101,7 +102,7 @@ class CheckResult(Result):
         What the findings mean and what to try next, in plain sentences.
     remedies : tuple[Remedy, ...]
         Records of the advice: the ``prior`` to fit or the ``roles`` to give to columns, and the
-        ``nats`` that are expected.
+        ``nats`` that a quick fit of it gains.
     elpd : arviz_stats.utils.ELPDData or None
         ArviZ's record of leave-one-out, by item, for ``arviz.compare`` and ``arviz.plot_khat``.
         None for fits of one draw.
