@@ -61,6 +61,7 @@ from .observations import (
 from .quick_fits import QuickFits
 
 _TREE_DRAWS = 1000  # in the tree for ArviZ
+_FEW_PER_LEVEL = 1000  # items of a level, on average, which it follows closely
 _MOST_COLUMNS = 8  # most columns of a table that advice names unasked
 # items whose intervals are judged, and how wrong they may be
 _DOUBTED = 2000
@@ -88,11 +89,11 @@ class CheckResult(Result):
     table : pandas.DataFrame
         One row per check and slice: the ``verdict`` is ``"fail"`` where p < 0.01 after
         Holm-Bonferroni over the table, ``"warn"`` where p < 0.05 by itself, else ``"ok"``; a fixed
-        bound judges values without ``p``. Items that made the fit are also left out (``LOO-PIT``), and
-        in all tests of items if it has groups, whose levels follow their few items.
-        The ``value`` of the PIT is the largest difference from the uniform cdf; of ``dispersion``
-        and ``zero counts`` observed over predicted; of ``noise`` and ``clusters`` how many times as
-        wide intervals and bands should be; of ``leave-one-out`` the largest Pareto k.
+        bound judges values without ``p``. Items that made the fit are also left out (``LOO-PIT``):
+        in all tests where levels of its groups follow less than 1,000 items each. The ``value`` of
+        the PIT is the largest difference from the uniform cdf; of ``dispersion`` and ``zero
+        counts`` observed over predicted; of ``noise`` and ``clusters`` how many times as wide
+        intervals and bands should be; of ``leave-one-out`` the largest Pareto k.
     data : xarray.DataTree
         Groups of items on a random subset, for ArviZ's own functions; outcomes and log likelihoods
         by draw are made when they are read. Items without information, of which
@@ -264,11 +265,6 @@ class Checks:
         """True if draws can leave an item out: not if they were widened for clusters."""
         return not (self.fit.one_draw or self.fit.widened)
 
-    @property
-    def _has_levels(self) -> bool:
-        """True if there are levels, which follow their few items, and draws leave these out."""
-        return self.exact_draws and bool(self.fit.groups)
-
     def result(self) -> CheckResult:
         """Return all findings with their numbers and the advice."""
         fit = self.fit
@@ -283,7 +279,9 @@ class Checks:
         n = int(items.n.sum())
         made_fit = self.made_fit or not other_total(fit, items.columns, items.n)
         of_items = not isinstance(self.data, Statistics)
-        leaves_out = made_fit and of_items and self._has_levels
+        # levels follow their few items
+        few = n < _FEW_PER_LEVEL * len(fit.groups)
+        leaves_out = made_fit and of_items and few and self.exact_draws
         if leaves_out:
             ends = np.stack(cdf_without(posterior, items.columns))
         else:
