@@ -15,5 +15,5 @@ print(az.summary(draws, var_names=["bias"]))
 checks = {"plain": soc.fit(stats), "audited": soc.fit(stats, model=model)}
 checks = {name: soc.check(fit, items) for name, fit in checks.items()}
 print(az.compare({name: x.elpd for name, x in checks.items()})[["elpd_diff", "dse", "weight"]])
-labels = {"xlabel": {"text": "expected count"}, "ylabel": {"text": "observed mean (isotonic)"}}
+labels = {"title": {"text": "by its expectation"}, "ylabel": {"text": "mean (isotonic)"}}
 az.plot_ppc_pava(checks["audited"].data, visuals=labels).savefig("pava.png")

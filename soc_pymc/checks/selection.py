@@ -43,7 +43,6 @@ _DOUBTFUL = 0.05
 _FEW = 100
 # parts of the scores in which levels of a group may differ, where their curves do
 _SCORE_PARTS = (1, 4)
-_NAT = "(of log likelihood)"
 _UNTRUSTED = "leave-one-out is not to be trusted"
 _COLUMNS = ["elpd", "elpd_diff", "dse", "weight", "trust", "chosen", "reason"]
 
@@ -188,10 +187,13 @@ class Selection:
         table["reason"] = [x.reason for x in self._tried.values()]
         table["chosen"] = table.index == self._chosen
         if not table.loc[self._chosen, "reason"]:
-            reason = "nothing else may gain a nat, so nothing else was tried"
-            if len(self._tried) > 1:
-                reason = "nothing tried gains a nat over it"
-            table.loc[self._chosen, "reason"] = f"{reason} {_NAT}"
+            tried = (
+                "nothing tried gains"
+                if len(self._tried) > 1
+                else "nothing else promises"
+            )
+            reason = f"{tried} a nat of log likelihood"
+            table.loc[self._chosen, "reason"] = reason
         left = {code: x for code, x in self._left.items() if code not in self._tried}
         columns = {"trust": "", "chosen": False, "reason": list(left.values())}
         rows = pd.DataFrame(columns, list(left))
