@@ -327,7 +327,16 @@ def _summary(
 ) -> str:
     """Return what a run found, its verdict, what to do next and its files, in about ten lines."""
     known = dict([*of_statistics(stats), *fit_rows(fitted)])
-    names = ("items", "outcomes", "scores", "groups", "weights", "prior", "chosen")
+    names = (
+        "items",
+        "outcomes",
+        "scores",
+        "groups",
+        "weights",
+        "prior",
+        "chosen",
+        "spread",
+    )
     rows = [(name, known[name]) for name in names if name in known]
     summary = fitted.summary()
     for quantity in summary["quantity"].unique()[:2]:
