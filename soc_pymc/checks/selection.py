@@ -192,7 +192,7 @@ class Selection:
                 if len(self._tried) > 1
                 else "nothing else promises"
             )
-            reason = f"{tried} a nat of log likelihood"
+            reason = f"{tried} a nat of log likelihood over it"
             table.loc[self._chosen, "reason"] = reason
         left = {code: x for code, x in self._left.items() if code not in self._tried}
         columns = {"trust": "", "chosen": False, "reason": list(left.values())}
