@@ -54,8 +54,7 @@ _JOINING = ("duckdb", "polars")
 # PostgreSQL expects one row from a join on several keys, and then compares all with all
 _NUMBERING = ("postgres",)
 # Halley's steps for quantiles on the nodes
-_STEPS = 2
-_MIXTURE_STEPS = 3
+_STEPS = 3
 # PostgreSQL fails where an exponential or product underflows or overflows
 _LEAST_EXPONENT = -690.0
 _MOST_EXPONENT = 138.0
@@ -675,7 +674,7 @@ def _add_quantiles(
     xp.add(goal=goal, q=q, unit=unit, at_zero=at_zero.ifelse(1.0, 0.0))
     averages = ["mean", "variance", "p_zero"]
     state = [*averages, "flagged", "at_zero", "goal", "unit", "q"]
-    for _ in range(_MIXTURE_STEPS if meta["mixture"] else _STEPS):
+    for _ in range(_STEPS):
         pairs = xp.on(nodes.inner_join(xp.only(*state, "number"), xp.keys))
         members = [pairs[name] for name in ("a", "b", "scale")]
         law = family.law(members, pairs["q"], pairs)
