@@ -95,7 +95,8 @@ def _deviance(ratio: Numbers, xp: Functions) -> Pair:
     is_small = xp.high(e, -e) < 1e-3
     divisor = xp.where(is_small, 1.0, e)
     series = 1.0 - e * (1 / 3 - e * (1 / 6 - e / 10))
-    return xp.where(is_small, series, 2.0 * (log + e * log - e) / divisor / divisor), log
+    far = 2.0 * (log + e * log - e) / divisor / divisor
+    return xp.where(is_small, series, far), log
 
 
 def _log_rise(x: Numbers, k: Numbers, xp: Functions) -> Numbers:
@@ -857,9 +858,7 @@ def _solved(
     return t
 
 
-def halley(
-    goal: Numbers, law: Sequence[Numbers], unit: Numbers, xp: Functions
-) -> Pair:
+def halley(goal: Numbers, law: Sequence[Numbers], unit: Numbers, xp: Functions) -> Pair:
     """Distance of a distribution function from a level, as logits, and Halley's step to it."""
     p, density, slope = law
     p = xp.keep(xp.clip(p, 1e-300, 1.0 - 1e-16))

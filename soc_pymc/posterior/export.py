@@ -60,6 +60,7 @@ _LEAST_EXPONENT = -690.0
 _MOST_EXPONENT = 138.0
 # dialects by their names in Ibis and SQLGlot: Ibis compiles Spark's only for a session
 _DIALECTS = {"pyspark": ("databricks", "spark"), "spark": ("databricks", "spark")}
+_NESTING = ("spark", "databricks")
 _MOST_TEXT = 1_000_000  # characters of a SELECT
 _PART = r'(?:[^\W\d]\w*|"(?:[^"\x00-\x1f]|"")+")'
 _READ = re.compile(r"_\['(\w+)'\]")  # a column, as Ibis shows it
@@ -729,13 +730,10 @@ def _text_of(scored: Any, tables: Mapping[str, str], dialect: str) -> str:
     small = {f"soc_table_{k}": v for k, v in enumerate(scored.op().find(InMemoryTable))}
     sources |= {table.name: _named(name) for name, table in small.items()}
     write = _json_rows if dialect == "clickhouse" else _values
-    apart = dialect == "postgres" or None
-    values = [
-        write(name, v.data.to_pyarrow(v.schema), apart) for name, v in small.items()
-    ]
+    values = [write(name, v.data.to_pyarrow(v.schema)) for name, v in small.items()]
     try:
         tree: Any = compiler.to_sqlglot(scored)
-        _flatten(tree, values, apart)
+        _define(tree, values, written)
         for node in list(tree.find_all(sqlglot.exp.Table)):
             if node.name in sources:
                 source = sources[node.name].copy()
@@ -756,8 +754,12 @@ def _text_of(scored: Any, tables: Mapping[str, str], dialect: str) -> str:
     return text
 
 
-def _flatten(tree: Any, values: Sequence[Any], apart: bool | None) -> None:
-    """Make definitions of nested SELECTs, which are too deep for the parsers of some engines."""
+def _define(tree: Any, values: Sequence[Any], dialect: str) -> None:
+    """Begin with `values`, and write SELECTs so that engines plan them fast.
+
+    Nested ones are too deep for the parsers of some engines, and become definitions. Spark takes
+    long to plan definitions, and numbers that it reads as decimals.
+    """
     from sqlglot import exp
 
     clause = tree.find(exp.With)
@@ -766,8 +768,27 @@ def _flatten(tree: Any, values: Sequence[Any], apart: bool | None) -> None:
     for table in tree.find_all(exp.Table):
         if table.name in queries:
             table.set("this", exp.to_identifier(f"soc_{table.name}"))
+    if dialect in _NESTING:
+        for literal in tree.find_all(exp.Literal):
+            if not literal.is_string and "." in literal.name:
+                # one literal may be in several places
+                literal.set("this", literal.name.rstrip("D") + "D")
+    else:
+        queries = _flat(queries, tree)
+    definitions = [_defined(f"soc_{name}", query) for name, query in queries.items()]
+    clause.set("expressions", [*values, *definitions])
+    for definition in clause.expressions:
+        # a definition that PostgreSQL computes apart is planned apart, which takes less long
+        alone = definition in values or definition.this.args.get("group")
+        definition.set("materialized", bool(alone and dialect == "postgres") or None)
+
+
+def _flat(queries: Mapping[str, Any], tree: Any) -> dict[str, Any]:
+    """Definitions by name, and nested SELECTs of these and of a query as further ones."""
+    from sqlglot import exp
+
     parts = {}
-    for name, query in (queries | {"": tree}).items():
+    for name, query in ({**queries, "": tree}).items():
         for nested in reversed([*query.find_all(exp.Subquery)]):
             part = nested.alias
             while part in queries or part in parts:
@@ -778,19 +799,14 @@ def _flatten(tree: Any, values: Sequence[Any], apart: bool | None) -> None:
             nested.replace(exp.Table(this=source, alias=alias))
         parts[name] = query
     del parts[""]
-    definitions = (
-        _defined(f"soc_{name}", query, apart and bool(query.args.get("group")) or None)
-        for name, query in parts.items()
-    )
-    clause.set("expressions", [*values, *definitions])
+    return parts
 
 
-def _defined(name: str, query: Any, apart: bool | None = None) -> Any:
+def _defined(name: str, query: Any) -> Any:
     """A query that others read by its name."""
     from sqlglot import exp
 
-    alias = exp.TableAlias(this=exp.to_identifier(name))
-    return exp.CTE(this=query, alias=alias, materialized=apart)
+    return exp.CTE(this=query, alias=exp.TableAlias(this=exp.to_identifier(name)))
 
 
 def _named(name: str) -> Any:
@@ -815,7 +831,7 @@ def _lists(table: Any) -> dict[str, list[Any]]:
     return columns
 
 
-def _values(name: str, table: Any, apart: bool | None) -> Any:
+def _values(name: str, table: Any) -> Any:
     """A named SELECT of rows of numbers as text, the only form that all engines read exactly."""
     from sqlglot import exp
 
@@ -828,10 +844,10 @@ def _values(name: str, table: Any, apart: bool | None) -> Any:
         for column, values in zip(names, columns.values(), strict=True)
     ]
     rows = exp.values(list(zip(*texts, strict=True)), alias="soc_values", columns=names)
-    return _defined(name, exp.select(*typed).from_(rows), apart)
+    return _defined(name, exp.select(*typed).from_(rows))
 
 
-def _json_rows(name: str, table: Any, apart: bool | None) -> Any:
+def _json_rows(name: str, table: Any) -> Any:
     """A named SELECT of rows in one string: ClickHouse takes long to analyse many literals."""
     from sqlglot import exp
 
@@ -841,4 +857,4 @@ def _json_rows(name: str, table: Any, apart: bool | None) -> Any:
     rows = " ".join(map(json.dumps, zip(*columns.values(), strict=True)))
     arguments = [exp.var("JSONCompactEachRow"), *map(exp.Literal.string, (kind, rows))]
     table_function = exp.Anonymous(this="format", expressions=arguments)
-    return _defined(name, exp.select("*").from_(table_function), apart)
+    return _defined(name, exp.select("*").from_(table_function))

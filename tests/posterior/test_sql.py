@@ -76,7 +76,7 @@ def assert_close(found, exact, columns=(*MOMENTS, *LIMITS), most_flagged=0.05):
     """Checks rows that are not flagged, in any order, to the digits that all forms share.
 
     Moments are sums in any order of numbers that a text writes with nine digits: 5e-9. The last
-    step of Newton's method to a quantile leaves at most 1e-6.
+    step of Halley's method to a quantile leaves at most 1e-6.
     """
     found = found.sort_values("id", ignore_index=True)
     assert list(found["id"]) == list(exact["id"])
@@ -219,10 +219,8 @@ def test_postgres_joins_items_on_one_whole_number(fit):
     text = soc.posterior_sql(fit, "items", prior="prior", dialect="postgres")
     tree = sqlglot.parse_one(text, read="postgres")
     joins = [join.args["on"] for join in tree.find_all(sqlglot.exp.Join) if join.args.get("on")]
-    several = [keys for keys in joins if keys.find(sqlglot.exp.And)]
     assert len(joins) > 5
-    # of the items with the user's rows
-    assert several == [tree.args["joins"][0].args["on"]]
+    assert not any(keys.find(sqlglot.exp.And) for keys in joins)
 
 
 @pytest.mark.slow
