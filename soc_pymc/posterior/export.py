@@ -549,8 +549,7 @@ def _expression(
     table = sheet.rows
     keys = sheet.keys
     rows = _with_keys(sheet, curves, roles)
-    known = list(dict.fromkeys([*sheet.keys, *keys]))
-    items = sheet.on(rows.select(known).distinct())
+    items = sheet.on(rows.select(*dict.fromkeys([*sheet.keys, *keys])).distinct())
     nodes = _with_averages(items, curves, nodes)
     if len(levels):
         _add_quantiles(items, nodes, curves, levels)
@@ -652,9 +651,11 @@ def _with_averages(xp: _Sheet, curves: Curves, nodes: Any) -> Any:
         below, *_ = family.law((xp["a"], xp["b"], xp["scale"]), 0.0, xp)
         (items["below"],) = xp.total(xp["weight"] * below)
     xp.add(**items)
-    rows = xp.only("weight", "a", "b", "scale", *items)
+    rows = xp.only("node", "weight", "a", "b", "scale", *items)
     xp.rows = xp.grouped(**{name: xp[name].max() for name in items})
-    return xp.on(rows.filter(rows.soc_weight != 0.0)).only("weight", "a", "b", "scale")
+    # every item keeps a node
+    counted = rows.filter((rows.soc_weight != 0.0) | (rows.soc_node == 0))
+    return xp.on(counted).only("weight", "a", "b", "scale")
 
 
 def _add_quantiles(
@@ -777,10 +778,10 @@ def _define(tree: Any, values: Sequence[Any], dialect: str) -> None:
         queries = _flat(queries, tree)
     definitions = [_defined(f"soc_{name}", query) for name, query in queries.items()]
     clause.set("expressions", [*values, *definitions])
-    for definition in clause.expressions:
-        # a definition that PostgreSQL computes apart is planned apart, which takes less long
-        alone = definition in values or definition.this.args.get("group")
-        definition.set("materialized", bool(alone and dialect == "postgres") or None)
+    if dialect == "postgres":  # which plans these apart then, in less time
+        sums = (query for query in definitions if query.this.args.get("group"))
+        for definition in (*values, *sums):
+            definition.set("materialized", True)
 
 
 def _flat(queries: Mapping[str, Any], tree: Any) -> dict[str, Any]:
