@@ -32,7 +32,6 @@ MOST_MOVED = 0.0018
 OUTER_LEVEL = 0.005
 # error of a quantile's last step but one, as a logit: the step cubes it
 CLOSE = 3e-3
-_FAINT_DENSITY = 1e-100
 _ROUNDING = 1e-15  # relative size of a step that changes no digit
 # weight that does not move a quantile; logs of shares and densities that are 0; a small theta
 # whose powers are 0: some engines fail where a product underflows
@@ -868,8 +867,7 @@ def halley(goal: Numbers, law: Sequence[Numbers], unit: Numbers, xp: Functions) 
     has_digits = (p > 1e-300) & (p < 1.0 - 1e-9)
     spread = xp.where(has_digits, p * (1.0 - p), 1.0)
     rise = xp.keep(xp.high(xp.where(has_digits, density, 0.0) / spread, 1e-3 / unit))
-    bend = xp.where(has_digits, slope, 0.0) / xp.high(density, _FAINT_DENSITY)
-    bend = xp.where(has_digits, bend - rise * (1.0 - 2.0 * p), 0.0)
+    bend = slope / xp.high(density, 1e-100) - rise * (1.0 - 2.0 * p)
+    turn = 1.0 + 0.5 * gap / rise * xp.where(has_digits, bend, 0.0)
     most = (3.0 + xp.high(gap, -gap)) * unit
-    step = gap / rise / xp.clip(1.0 + 0.5 * gap / rise * bend, 0.5, 2.0)
-    return gap, xp.clip(step, -most, most)
+    return gap, xp.clip(gap / rise / xp.clip(turn, 0.5, 2.0), -most, most)

@@ -51,8 +51,6 @@ _TIMES = (0.25, 1.0, 4.0, 16.0)
 _ALL = 2**62
 # engines on which joins are faster than windows, or for which Ibis compiles no windows
 _JOINING = ("duckdb", "polars")
-# PostgreSQL expects one row from a join on several keys, and then compares all with all
-_NUMBERING = ("postgres",)
 # Halley's steps for quantiles on the nodes
 _STEPS = 3
 # PostgreSQL fails where an exponential or product underflows or overflows
@@ -411,27 +409,23 @@ class _Sheet:
 
     def _computed(self, names: Iterable[str] | None) -> Any:
         """The rows with the columns of these names alone, or with all of them."""
-        last = dict.fromkeys(names or (*self._rows.columns, *self._pending), math.inf)
-        reads = {name: _reads(value) for name, value in self._pending.items()}
-        depth = dict.fromkeys(self._rows.columns, 0)
-        for name, columns in reads.items():
-            depth[name] = 1 + max(map(depth.__getitem__, columns), default=0)
-        for name in reversed(reads):
-            if name in last:
-                for column in reads[name]:
-                    last[column] = max(last.get(column, 0), depth[name])
         rows = self._rows
-        for layer in range(1, max(depth.values(), default=0) + 1):
-            kept = [column for column in rows.columns if last.get(column, 0) > layer]
-            new = {
-                name: value
-                for name, value in self._pending.items()
-                if depth[name] == layer and name in last
-            }
-            rows = self._apart(rows.select(*kept, **new))
-        rows = rows if names is None else rows.select(*names)
-        self.rows = rows
-        return rows
+        reads = {name: _reads(value) for name, value in self._pending.items()}
+        # the layer of SELECTs that computes a column, and the last one that reads it
+        layers = dict.fromkeys(rows.columns, 0)
+        for name, columns in reads.items():
+            layers[name] = 1 + max((layers[column] for column in columns), default=0)
+        last = dict.fromkeys(names or layers, math.inf)
+        for name in reversed(reads):
+            for column in reads[name] if name in last else ():
+                last[column] = max(last.get(column, 0), layers[name])
+        for layer in range(1, max(layers.values()) + 1):
+            kept = [name for name in rows.columns if last.get(name, 0) > layer]
+            new = [name for name in last if layers[name] == layer]
+            rows = rows.select(*kept, **{name: self._pending[name] for name in new})
+            rows = self._apart(rows)
+        self.rows = rows if names is None else rows.select(*names)
+        return self._rows
 
     def _apart(self, rows: Any) -> Any:
         """Rows whose columns are not computed again at each use."""
@@ -440,11 +434,10 @@ class _Sheet:
     def add(self, **values: Any) -> "_Sheet":
         """Add columns, computed once each."""
         new = {f"soc_{name}": value for name, value in values.items()}
-        if not new.keys().isdisjoint([*self._rows.columns, *self._pending]):
-            rows = self.rows
-            self.rows = self._apart(rows.mutate(**new))
-        else:
+        if new.keys().isdisjoint([*self._rows.columns, *self._pending]):
             self._pending |= new
+        else:
+            self.rows = self._apart(self.rows.mutate(**new))
         return self
 
     def on(self, rows: Any) -> "_Sheet":
@@ -607,8 +600,9 @@ def _with_keys(sheet: _Sheet, curves: Curves, roles: Roles) -> Any:
     whole = [sheet[key] == sheet[key].floor() for key, bound in keys if bound.whole]
     sheet.add(good=reduce(and_, whole, sheet["good"]))
     rows = sheet.rows
-    if sheet.engine not in _NUMBERING:
+    if sheet.engine != "postgres":
         return rows
+    # it expects one row of a join on several keys, and then compares all with all
     number = ibis.dense_rank().over(order_by=sheet.keys)
     sheet.keys = ["soc_item"]
     return rows.mutate(soc_item=number)
