@@ -20,7 +20,7 @@ from .._lib.reprs import made_above
 from .._lib.work import long_work, parts, phase
 from ..data.causes import Evidence, cause_of
 from ..data.items import Items
-from ..data.sources import opened, word_columns
+from ..data.sources import opened, sampled, word_columns
 from ..data.statistics import Statistics, words_of_absent_zeros, words_of_percentages
 from ..families.rows import MEAN_ONLY
 from ..fits.fit import (
@@ -33,7 +33,7 @@ from ..fits.fit import (
     other_total,
     telling,
 )
-from ..posterior.averages import cdf_without
+from ..posterior.averages import cdf_without, draws_without
 from ..posterior.item_columns import select
 from ..posterior.predictive import Posterior, posterior_of, posterior_under
 from . import pit
@@ -58,15 +58,17 @@ from .observations import (
     observe,
     totals_without_folds,
 )
+from .quick_fits import QuickFits
 
 _TREE_DRAWS = 1000  # in the tree for ArviZ
+_FEW_PER_LEVEL = 1000  # items of a level, on average, which it follows closely
 _MOST_COLUMNS = 8  # most columns of a table that advice names unasked
 # items whose intervals are judged, and how wrong they may be
 _DOUBTED = 2000
 _WRONG = 0.1
 _NARROW_BANDS = 0.5  # how much too narrow bands of curves may be
 _ESS_FRACTION = 0.1
-# most items replicated, a random subset: the tests are powerful by then
+# most items replicated, or checked on a page, a random subset: tests are powerful by then
 _MOST_CHECKED = 50_000
 _REPLICATED_AT_ONCE = 200_000
 _REPLICATES = 100  # at first, and where their tail leaves the p-value open, up to
@@ -87,10 +89,11 @@ class CheckResult(Result):
     table : pandas.DataFrame
         One row per check and slice: the ``verdict`` is ``"fail"`` where p < 0.01 after
         Holm-Bonferroni over the table, ``"warn"`` where p < 0.05 by itself, else ``"ok"``; a fixed
-        bound judges values without ``p``. Items that made the fit are also left out (``LOO-PIT``).
-        The ``value`` of the PIT is the largest difference from the uniform cdf; of ``dispersion``
-        and ``zero counts`` observed over predicted; of ``noise`` and ``clusters`` how many times as
-        wide intervals and bands should be; of ``leave-one-out`` the largest Pareto k.
+        bound judges values without ``p``. Items that made the fit are also left out (``LOO-PIT``):
+        in all tests where levels of its groups follow less than 1,000 items each. The ``value`` of
+        the PIT is the largest difference from the uniform cdf; of ``dispersion`` and ``zero
+        counts`` observed over predicted; of ``noise`` and ``clusters`` how many times as wide
+        intervals and bands should be; of ``leave-one-out`` the largest Pareto k.
     data : xarray.DataTree
         Groups of items on a random subset, for ArviZ's own functions; outcomes and log likelihoods
         by draw are made when they are read. Items without information, of which
@@ -100,7 +103,7 @@ class CheckResult(Result):
         What the findings mean and what to try next, in plain sentences.
     remedies : tuple[Remedy, ...]
         Records of the advice: the ``prior`` to fit or the ``roles`` to give to columns, and the
-        ``nats`` that are expected.
+        ``nats`` that a quick fit of it gains.
     elpd : arviz_stats.utils.ELPDData or None
         ArviZ's record of leave-one-out, by item, for ``arviz.compare`` and ``arviz.plot_khat``.
         None for fits of one draw.
@@ -227,6 +230,20 @@ def check(
     return Checks(fit, items, by=tuple(by), seed=seed, subset=subset).result()
 
 
+def check_sample(
+    fit: Fit, items: Items, made_fit: bool, by: Sequence[str] = (), seed: int = 0
+) -> CheckResult:
+    """Check valid items, or so many random ones that the tests are powerful."""
+    columns = [*items.roles.columns, *by, *word_columns(items.source)]
+    names = list(dict.fromkeys(columns))
+    sample = sampled(items.source, names, _MOST_CHECKED, seed)
+    # clusters of a sample may have one item each
+    all_items = None if sample is items.source else items
+    data = replace(items, source=sample)
+    checks = Checks(fit, data, tuple(by), seed, all_items=all_items, made_fit=made_fit)
+    return checks.result()
+
+
 @dataclass(frozen=True, eq=False)
 class Checks:
     """The checks of a fit on `data`, some of `all_items`, which show the clusters.
@@ -275,14 +292,21 @@ class Checks:
         items = replace(observed, labels=labels)
         n = int(items.n.sum())
         made_fit = self.made_fit or not other_total(fit, items.columns, items.n)
-        ends = pit.cdf_ends(posterior, items.columns)
+        of_items = not isinstance(self.data, Statistics)
+        # levels follow their few items
+        few = n < _FEW_PER_LEVEL * len(fit.groups)
+        leaves_out = made_fit and of_items and few and self.exact_draws
+        if leaves_out:
+            ends = np.stack(cdf_without(posterior, items.columns))
+        else:
+            ends = pit.cdf_ends(posterior, items.columns)
         groups, rows = self._of_pit(items, ends, rngs[0])
-        rows += self._of_outcomes(items.columns)
+        rows += self._of_outcomes(items.columns, leaves_out)
         gains = Gains(posterior, observed, rngs[2])
         sample = items
         where = ALL
         far = None
-        if not isinstance(self.data, Statistics):
+        if of_items:
             far = outliers(gains, observed, ends)
             item, sample = items.sample(self.subset, rngs[1])
             where = ALL if len(item) == n else f"{len(item):,} random items"
@@ -296,16 +320,18 @@ class Checks:
             rows += [*self._of_left_out(loo, where), *self._of_clusters()]
         table = result_table([*rows, *_of_status(fit.status)])
         table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = n
+        all_items = self.all_items or self.data
+        fits = QuickFits(posterior, self.data, all_items, items, made_fit)
         advice = advise(
-            table, fit, gains, n, made_fit,
+            table, fit, gains, fits.gain, n, made_fit,
             far=far.beyond_chance if far else 0, cause=self._too_little_variation(table),
         )  # fmt: skip
-        remedies = (*advice, *pit.rare_levels(labels))
-        if of_table := self._of_table(table):  # which explains all else
-            remedies = (of_table,)
+        of_table = self._of_table(table)  # which explains all else
+        remedies = (of_table,) if of_table else (*advice, *pit.rare_levels(labels))
         counts = table["verdict"].value_counts()
         numbers = ", ".join(f"{counts.get(v, 0)} {v}" for v in VERDICTS)
-        title = f"check: {n:,} items, {numbers}"
+        random = "random " if self.all_items else ""
+        title = f"check: {n:,} {random}items, {numbers}"
         return CheckResult(
             table=table,
             data=xr.DataTree.from_dict(groups),
@@ -368,14 +394,14 @@ class Checks:
                     columns.append(name)
         return columns
 
-    def _of_outcomes(self, columns: Columns) -> list[Finding]:
+    def _of_outcomes(self, columns: Columns, leaves_out: bool) -> list[Finding]:
         outcome = self.posterior.outcome
         size = columns[outcome.size]
         amount = outcome.is_amount(self.data.roles[outcome.size])
         if isinstance(self.data, Statistics):
             doubt = "" if amount else outcome.doubt(self.data.table)
             return [self._noise(columns)] if doubt else []
-        rows = self._summaries(columns)
+        rows = self._summaries(columns, leaves_out)
         # other shapes of theta have fewer zeros, too
         dispersion = rows[0]
         tight = dispersion.value < 1 and dispersion.p < WARNS
@@ -383,7 +409,7 @@ class Checks:
             rows.append(self._noise(columns, tight))
         return rows
 
-    def _summaries(self, columns: Columns) -> list[Finding]:
+    def _summaries(self, columns: Columns, leaves_out: bool = False) -> list[Finding]:
         """Observed summaries of items over the medians of their replicates."""
         summaries = self.posterior.outcome.summaries
         rng = np.random.default_rng(self.seed)
@@ -394,7 +420,7 @@ class Checks:
             n = _MOST_CHECKED
         draws = self.posterior.curves.even_draws(_REPLICATES)
         draws = np.tile(draws, -(-_REPLICATES // len(draws)))
-        observed, replicated = self._replicated(columns, draws, rng)
+        observed, replicated = self._replicated(columns, draws, rng, leaves_out)
         most = min(_MOST_REPLICATES, int(_MOST_REPLICATED / n))
         further = self.posterior.curves.even_draws(most)
         while (number := replicated.shape[1]) < most:
@@ -404,7 +430,7 @@ class Checks:
                 break
             several = min(number, most - number)
             draws = rng.choice(further, several)
-            _, more = self._replicated(columns, draws, rng)
+            _, more = self._replicated(columns, draws, rng, leaves_out)
             replicated = np.hstack([replicated, more])
         # widened curves have far draws; of rare zeros the median is 0
         middles = np.median(replicated, axis=1)
@@ -417,21 +443,36 @@ class Checks:
             Finding(name, ALL, value=value, p=chance) for name, value, chance in rows
         ]
 
-    def _replicated(self, columns: Columns, draws: Ints, rng: Generator) -> Pair:
-        """Summaries of the observed outcomes, (m,), and of a replicate of each draw, (m, draws)."""
+    def _replicated(
+        self, columns: Columns, draws: Ints, rng: Generator, leaves_out: bool
+    ) -> Pair:
+        """Summaries of the observed outcomes, (m,), and of a replicate of each draw, (m, draws).
+
+        If it `leaves_out` items, each has the draws of a fit without it.
+        """
         posterior = self.posterior
         outcome = posterior.outcome
         middle = posterior.curves.even_draws(_MIDDLE)
-        sums = np.zeros((len(outcome.summaries), 1 + len(draws)))
+        place = None
+        number = len(draws)
+        sums = np.zeros((len(outcome.summaries), 1 + number))
         n = len(columns["score"])
-        at_once = max(1, _REPLICATED_AT_ONCE // len(draws))
+        at_once = max(1, _REPLICATED_AT_ONCE // number)
         for rows in parts("predictive checks", n, at_once):
             part = select(columns, rows)
+            if leaves_out:
+                draws, place = draws_without(posterior, part, number, rng)
             # summaries are about the median curves: about its own draw, the outcomes of new items
             # would scatter more than replicates of that draw, as the draw is not their truth; items
             # whose curve is hardly known weigh less, or the far draws of clusters would rule the
             # sum
-            curves = posterior.curve_variables(part, middle)
+            curves = posterior.curve_variables(part, middle if place is None else draws)
+            if place is not None:
+                some = place[:: -(-number // _MIDDLE)]
+                curves = {
+                    name: np.take_along_axis(curves[name], some, axis=0)
+                    for name in ("mean", "variance")
+                }
             mean = np.median(curves["mean"], axis=0)
             variance = np.median(curves["variance"], axis=0)
             low, high = np.quantile(curves["mean"], [0.16, 0.84], axis=0)
@@ -440,7 +481,7 @@ class Checks:
                 mean,
                 variance + ((high - low) / 2) ** 2,
             )
-            replicates = posterior.simulate(part, rng, draws)
+            replicates = posterior.simulate(part, rng, draws, place)
             outcomes = np.vstack([part[outcome.observed], replicates])
             sums += [
                 summary(outcomes, *centres) for summary in outcome.summaries.values()

@@ -1,10 +1,11 @@
 """Advice on a check: what to distrust, then remedies, the one that gains most first.
 
-A grouping gains what the best shifts of both average curves add to the log density of each level, a
-richer shape what a mixture of shifted curves adds: about what `soc.compare` finds after the fit.
+Remedies are looked for by what free shifts and shapes add to the log density under the average
+curves: of a grouping the best shifts of both for each level, of a richer shape a mixture of shifted
+curves. Those that add more than chance are fitted quickly, and ordered by what these fits gain.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -39,6 +40,7 @@ _MATTERS = 1.1
 _SHIFTED_PARTS = 20
 # share of the larger gain from which the simpler remedy is preferred
 SIMPLER_SHARE = 0.8
+_WORTH = 1.0  # nats that a remedy has to gain
 _FEWEST_PER_LEVEL = 5  # items of a level, on average
 _MOST_LEVELS = 50  # levels; items of more levels count as clustered
 _SUMMARIZED = "on soc.summarize(items, joint=True)"
@@ -98,6 +100,8 @@ _SENTENCES = {
     "sway": "A few outcomes sway the fit (Pareto k {k:.2f}): see result.worst(), and compare fits "
     "with soc.evaluate.held_out, which does not reweight draws to leave items out.",
 }
+# nats that a fit of a remedy gains; NaN if there is none
+GainOf = Callable[[Remedy], float]
 MOST = 100  # items kept
 _DRAWS = 100  # of the curves, for moments of outcomes
 
@@ -106,6 +110,7 @@ def advise(
     table: pd.DataFrame,
     fit: Fit,
     gains: "Gains",
+    gain_of: "GainOf",
     n_items: int,
     made_fit: bool,
     far: int = 0,
@@ -126,7 +131,7 @@ def advise(
     explained = bool(cause) or ("noise" in failed and departing > 0)
     of_model = bool(failed or departing) and not explained
     refit = bool(failed) and not (explained or made_fit)
-    gaining = _remedies(gains, of_model, refit)
+    gaining = _remedies(gains, gain_of, of_model, refit)
     numbers = {
         "clusters": values.get("clusters", 1.0),
         "k": values.get("leave-one-out"),
@@ -171,16 +176,27 @@ def advise(
         yield from remedies
 
 
-def _remedies(gains: "Gains", of_model: bool, refit: bool) -> list[Remedy]:
+def _remedies(
+    gains: "Gains", gain_of: "GainOf", of_model: bool, refit: bool
+) -> list[Remedy]:
     """Remedies that gain more than chance: of columns, and of the model or a new fit if asked."""
     remedies = [*_of_columns(gains)]
     if of_model:
         remedies += _of_model(gains)
     if refit:  # new items stray a little as a whole, by the error of the curves
         words = "The curves are off for all items: fit again with these."
-        remedies.append(Remedy("curves", words, nats=gains.overall()))
-    gaining = [remedy for remedy in remedies if remedy.nats > 0]
-    return sorted(gaining, key=lambda remedy: -remedy.nats)
+        prior = gains.posterior.prior
+        remedies.append(Remedy("curves", words, prior=prior, nats=gains.overall()))
+    # where no fit says more, the estimate has to do
+    fitted = [
+        (gain_of(remedy), remedy.nats, remedy) for remedy in remedies if remedy.nats > 0
+    ]
+    gaining = [
+        (estimate if np.isnan(nats) else nats, replace(remedy, nats=nats))
+        for nats, estimate, remedy in fitted
+        if not nats < _WORTH
+    ]
+    return [remedy for _, remedy in sorted(gaining, key=lambda pair: -pair[0])]
 
 
 def _of_model(gains: "Gains") -> Iterator[Remedy]:
@@ -512,30 +528,8 @@ class Gains:
             )
             excess = max(1.0, square / bend) if bend > 0 else 1.0
             gain = float(np.maximum(by_level.max(axis=0), 0.0).sum())
-            if shifted is self._shifted[0] and gain > 0:
-                best = by_level.argmax(axis=0)
-                place = np.where(by_level.max(axis=0) > 0, _SHIFTS[best], 0.0)
-                # without what the best places owe to chance
-                sure = max(0.0, 1.0 - len(place) / (2.0 * gain))
-                gain += self._narrower(sure * place[code])
             total += gain / excess
         return total
-
-    def _narrower(self, place: Floats) -> float:
-        """Gain from a narrower theta of all items, beside shifts (n,) that explain some of it."""
-        gains = [0.0]
-        posterior = self.posterior
-        shifted = None
-        for spread in _NARROWER:
-            if isinstance(posterior, MixturePosterior):
-                density = self._mixture_density(posterior, place, spread)
-            else:
-                density = self._densities(place[None], spread)[0]
-            shifted = density if shifted is None else shifted
-            gains.append(float(self.items.n @ (density - shifted)))
-            if gains[-1] < gains[-2]:
-                break
-        return max(gains)
 
     def _ratio(self, components: Floats, some: Any = slice(None)) -> Floats:
         """Log densities over that of the fit, of which none counts beyond all measure."""

@@ -63,8 +63,8 @@ class Remedy:
     roles : Mapping[str, str or tuple[str, ...] or float]
         Roles to give to columns of the items, or other arguments of theirs.
     nats : float
-        At most about how much the log predictive density of all items increases: the gain of
-        free shifts or shapes on these items. `soc.compare` says how much a fit gains.
+        How much larger the log predictive density of all items is under a quick fit of this to
+        them, each item left out: about what `soc.compare` says of fits. NaN where none was made.
     """
 
     check: str
@@ -75,7 +75,8 @@ class Remedy:
     nats: float = np.nan
 
     def __str__(self) -> str:
-        gain = f" It gains up to about {self.nats:,.0f} nats." if self.nats > 0 else ""
+        words = f" It gains about {self.nats:,.0f} nats of log likelihood."
+        gain = words if self.nats > 0 else ""
         return self.sentence + gain
 
 

@@ -27,6 +27,7 @@ from ..posterior.predictive import posterior_of
 from .advice import SIMPLER_SHARE, Gains, mixture_of
 from .comparison import LeftOut, elpd_table, left_out, warn_of_clusters
 from .observations import observe
+from .quick_fits import takes_long
 
 _log = logging.getLogger(__name__)
 # nats of all items: a step is tried if it may gain these, and kept if it does. A term in exposure,
@@ -40,8 +41,6 @@ _CHANCE = 2.0
 _DOUBTFUL = 0.05
 # items up to which curves may be better constant
 _FEW = 100
-# levels up to which a grid of theta in each takes reasonable time
-_MOST_LEVELS = 12
 # parts of the scores in which levels of a group may differ, where their curves do
 _SCORE_PARTS = (1, 4)
 _UNTRUSTED = "leave-one-out is not to be trusted"
@@ -188,7 +187,13 @@ class Selection:
         table["reason"] = [x.reason for x in self._tried.values()]
         table["chosen"] = table.index == self._chosen
         if not table.loc[self._chosen, "reason"]:
-            table.loc[self._chosen, "reason"] = "nothing tried gains a nat over it"
+            tried = (
+                "nothing tried gains"
+                if len(self._tried) > 1
+                else "nothing else promises"
+            )
+            reason = f"{tried} a nat of log likelihood"
+            table.loc[self._chosen, "reason"] = reason
         left = {code: x for code, x in self._left.items() if code not in self._tried}
         columns = {"trust": "", "chosen": False, "reason": list(left.values())}
         rows = pd.DataFrame(columns, list(left))
@@ -322,6 +327,6 @@ _KINDS: tuple[tuple[_Kind, ...], ...] = (
 
 def _feasible(prior: Prior, stats: Statistics) -> Prior:
     """Return the prior without groups, if a grid of theta in each of them would take too long."""
-    if prior.gridded and prior.groups and len(stats.groups) > _MOST_LEVELS:
+    if takes_long(prior, stats):
         return replace(prior, groups=False)
     return prior

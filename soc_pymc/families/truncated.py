@@ -214,6 +214,9 @@ class TruncatedRows(RowSums):
 
     # where events are few, hardly more than E(theta^2) / E(theta) is known
     coupled = True
+    # wider than of whole tables: a few large theta make most rows of a table of events, and
+    # small counts hardly tell the curves apart. cv2 is between 0.03 and 8 with probability 0.95
+    dispersion_level = (float(np.log(0.5)), 1.4)
 
     @staticmethod
     @abstractmethod

@@ -11,15 +11,17 @@ from .._lib.arguments import A, OrNone
 from .._lib.errors import ConvergenceWarning, FitError, ItemsWarning, warn_user
 from .._lib.reprs import code_of
 from .._lib.work import long_work
-from .._model.problem import prior_for
+from .._model.problem import build, prior_for
 from ..data.statistics import Statistics
 from ..families.priors import Prior
+from ..fits.curves import Curves
 from ..fits.fit import Fit, Method
-from .fit_tree import conventional
-from .variational import VI
+from .fit_tree import conventional, in_chains, scored_draws, tree_of_draws
+from .variational import VI, densities_of
 
 _log = logging.getLogger(__name__)
 _FLAT = 1e-6  # rise of the mean's curve below which it is flat
+_ROUGH_DRAWS = 100
 _METHOD = A(Method, "soc.VI(...), soc.NUTS(...) or soc.FiveSteps(...)")
 
 if TYPE_CHECKING:
@@ -68,6 +70,19 @@ def fit_prior(
             ItemsWarning,
         )
     return fit
+
+
+def rough_curves(stats: Statistics, prior: Prior) -> Curves:
+    """Return curves drawn from Laplace's approximation, where fits begin, in little time."""
+    prior = prior_for(prior, stats)
+    rng = np.random.default_rng(0)
+    built = build(stats, prior, full=False)
+    start = built.space.start
+    points = start + rng.normal(size=(_ROUGH_DRAWS, len(start)))
+    draws = densities_of(built, rng, _ROUGH_DRAWS).draws(points)
+    groups = {"posterior": in_chains(scored_draws(built, draws, prior.monotone))}
+    tree = tree_of_draws(built, stats, groups, prior.monotone)
+    return Curves.of(tree, prior)
 
 
 def _is_flat(fit: Fit) -> bool:

@@ -242,7 +242,7 @@ def _run_variational(built: Problem, method: VI) -> tuple[Groups, Status]:
     rng = np.random.default_rng(method.seed)
     start = built.space.start
     with phase("fit: preparing the evidence bound"):
-        densities = _densities(built, rng, method.draws)
+        densities = densities_of(built, rng, method.draws)
         bins = len(built.score)
         batch = method.batch
         if batch and built.no_minibatches:
@@ -305,8 +305,8 @@ def _run_variational(built: Problem, method: VI) -> tuple[Groups, Status]:
     return groups, Status(converged, problem or reason, pareto_k=k, ess_fraction=ess)
 
 
-def _densities(built: Problem, rng: np.random.Generator, draws: int) -> Densities:
-    """The densities of a problem; `rng` is for the noise of levels."""
+def densities_of(built: Problem, rng: np.random.Generator, draws: int) -> Densities:
+    """Return the densities of a problem; `rng` is for the noise of levels."""
     if not built.pilot.levels:
         return near_densities(built)
     from .level_density import LevelDensity  # which loads Numba

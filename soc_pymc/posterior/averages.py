@@ -15,6 +15,7 @@ from scipy.interpolate import RegularGridInterpolator
 
 from .. import prior_table
 from .._lib.arrays import Columns, Floats, Ints, Pair
+from .._lib.laws import smoothed
 from ..fits.curves import Curves
 from .item_columns import (
     Scorer,
@@ -416,10 +417,7 @@ def density_moments(posterior: Posterior, columns: Columns) -> Floats:
     By the prior table, which is close where the densities differ little from draw to draw, unless
     its groups have few items.
     """
-    curves = posterior.curves
-    few = len(columns["score"]) < _FEWEST_PER_GROUP * len(curves.groups)
-    by_draws = few and not curves.prior.gridded
-    return _over_members(posterior, columns, 3, _density_moments, posterior, by_draws)
+    return _over_members(posterior, columns, 3, _density_moments, posterior)
 
 
 def cdf_without(posterior: Posterior, columns: Columns) -> Pair:
@@ -428,18 +426,36 @@ def cdf_without(posterior: Posterior, columns: Columns) -> Pair:
     return proper(*_over_members(posterior, columns, 2, _ends_without, drawn))
 
 
+def draws_without(
+    posterior: Posterior, columns: Columns, number: int, rng: np.random.Generator
+) -> tuple[Ints, Ints]:
+    """Numbers of some draws, and places among these, (number, n), as each item is left out.
+
+    Draws are as frequent as weights by 1 / p say; items that hardly matter share those of a row.
+    """
+    draws = posterior.curves.even_draws(_DRAWS_WITHOUT)
+    log_weight, _ = smoothed(-posterior.log_density(columns, draws))
+    upto = np.exp(log_weight).cumsum(axis=0)
+    item = np.arange(upto.shape[1])[:, None]
+    cut = (np.arange(number) + rng.random(number)) / number
+    ends = (np.minimum(upto[:-1].T, 1.0) + item).ravel()
+    place = np.searchsorted(ends, (cut + item).ravel()).reshape(len(item), -1)
+    return draws, (place - item * (len(draws) - 1)).T
+
+
 def _over_members(
     posterior: Posterior,
     columns: Columns,
     number: int,
     summarized: _Summary,
     drawn: Posterior,
-    by_draws: bool = False,
 ) -> Floats:
     """Summaries (number, n) over the table's nodes; over draws where these are not close."""
     curves = posterior.curves
     family = posterior.family
     summaries = np.full((number, len(columns["score"])), np.nan)
+    few = len(columns["score"]) < _FEWEST_PER_GROUP * len(curves.groups)
+    by_draws = few and not curves.prior.gridded
     if not (by_draws or why_no_table(curves)):
         before = table_items(curves, prior_columns(posterior.outcome, columns))
         for part, theta in prior_table.posterior_nodes(table_of(curves), before):
@@ -521,7 +537,11 @@ def _ends_without(
         )
         return (weight * below_and_upto).sum(axis=1) - moved / mean
     inverse = weight * np.exp(log_density.min(axis=0) - log_density)
-    return (inverse * below_and_upto).sum(axis=1) / inverse.sum(axis=0)
+    inverse /= inverse.sum(axis=0)
+    without = (inverse * below_and_upto).sum(axis=1)
+    # nodes that hardly matter may have negative weights, which 1 / p must not make large
+    without[:, inverse.min(axis=0) < -_SMALL] = np.nan
+    return np.asarray(without)
 
 
 def proper(below: Floats, upto: Floats) -> Pair:

@@ -435,7 +435,8 @@ def test_slices_that_are_off_together_fail_together(seed):
     assert table.loc["noise sd 1/5 to 5/5", "verdict"] == "fail"
     assert (table.loc[table.index.str.match(r"noise sd \d/5: "), "verdict"] == "warn").all()
     assert table.loc["noise sd 1/5 to 5/5", "p"] < 2e-4
-    assert "soc.Normal(exposure=soc.Spline())" in result.advice[0]
+    # a fit to these gains nothing over the truth
+    assert "No single remedy" in result.advice[0]
 
 
 def test_advice_on_many_items_says_how_small_the_departure_is():

@@ -282,11 +282,12 @@ def test_the_first_advice_makes_the_check_pass(fault, first):
     assert first in advice
     roles |= before.remedies[0].roles
     prior = before.remedies[0].prior or prior
-    # effects of 200 shops follow their own few items, so that others have to be asked
-    train, test = (frame[::2], frame[1::2]) if fault == "cluster" else (frame, frame)
-    new, *_ = fitted(train)
-    after = soc.check(new, soc.PoissonItems(test, **roles), **options)
+    new, *_ = fitted(frame)
+    after = soc.check(new, soc.PoissonItems(frame, **roles), **options)
     assert "fail" not in set(after.table["verdict"]), (advice, after)
-    if fault == "shape":
+    if fault in {"exposure", "shape", "zeros", "wiggle"}:
         table = soc.compare({"old": old, "new": new}, stats, **QUIET)
         assert table["elpd_diff"]["old"] < -2 * table["dse"]["old"] < 0
+        # quick fits err by some nats, and leave out items of other bins
+        gain = -table["elpd_diff"]["old"]
+        assert before.remedies[0].nats == pytest.approx(gain, rel=0.1, abs=4.0)

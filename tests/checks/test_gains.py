@@ -17,12 +17,14 @@ from tests.studies.remedies import CAUSES, followed
     "name", ["exposure", "poor mixture", "wiggle", "campaigns", "default score", "carriers"]
 )
 def test_the_first_advice_names_the_cause_and_helps(name):
-    """In the study the other half gains 0.7 to 1.3 of the claim where curves are named, and 0.1 to
-    1.05 where a shape is; 3 standard errors of one table are a fifth.
+    """The nats of quick fits are those of full ones, whose leave-one-out errs by some nats itself.
+
+    Free shifts and shapes claimed 0.8 to 5 times as much. The other half never loses.
     """
     row = followed(CAUSES[name], 1500, seed=5)
     assert row["named"]
-    assert row["se"] < row["gained"] < 1.5 * row["claimed"]
+    assert row["claimed"] == pytest.approx(row["compared"], rel=0.1, abs=4.0)
+    assert row["gained"] > -row["se"]
 
 
 @pytest.mark.parametrize("seed", thinned([6, 7], [6]))

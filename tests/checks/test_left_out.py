@@ -15,6 +15,7 @@ from soc_pymc.inference import left_out as left_out_module
 from soc_pymc.inference import variational
 from soc_pymc.inference.density import near_densities
 from soc_pymc.inference.left_out import refits_of
+from soc_pymc.posterior.averages import _ends_without
 from soc_pymc.posterior.item_columns import select
 from soc_pymc.posterior.predictive import posterior_of, posterior_under
 from tests.examples import QUIET, ROLES, thinned
@@ -153,3 +154,47 @@ def test_ten_refits_evaluate_as_much_as_four_fits(evaluated):
     for line in range(24, 34):
         refits.without(line, 0.67)
     assert evaluated[0] - of_fit < 4.5 * of_fit
+
+
+def test_nodes_of_negative_weight_leave_no_item_out():
+    """1 / p made a node of weight -0.0003 rule a PIT, which was 0: draws take its place, by NaN."""
+    log_density, ends = np.array([[-3.0, -3.0], [-13.0, -13.0]]), np.full((2, 2, 2), 0.5)
+    weight = np.array([[1.0003, 0.9997], [-0.0003, 0.0003]])
+    without = _ends_without(log_density, lambda: ends, weight, ())
+    np.testing.assert_allclose(without, [[np.nan, 0.5], [np.nan, 0.5]])
+
+
+def in_shops(number, fault, n=4000):
+    """Returns counts of a Gamma in shops of other levels, with one fault or none."""
+    rng = np.random.default_rng([3, number])
+    score, exposure = rng.lognormal(-3.0, 0.5, n), rng.lognormal(5.0, 1.0, n)
+    ratio = {
+        "": rng.gamma(3.0, 1 / 3, n),
+        "two kinds": np.where(rng.random(n) < 0.25, 2.6, 0.47) * rng.gamma(40.0, 1 / 40, n),
+        "exposure": rng.gamma(3.0, 1 / 3, n) * (exposure / 150) ** -0.3,
+    }
+    shop = np.arange(n) % number
+    theta = score * ratio[fault] * np.exp(rng.normal(0.0, 0.5, number))[shop]
+    columns = {"score": score, "exposure": exposure, "count": rng.poisson(theta * exposure)}
+    frame = pd.DataFrame(columns | {"shop": [f"shop {k}" for k in shop]})
+    return soc.PoissonItems(frame, **ROLES[soc.PoissonItems], group="shop")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["", "two kinds", "exposure"])
+@pytest.mark.parametrize("number", [20, 80, 200])
+def test_levels_do_not_hide_or_feign_faults_of_their_own_items(number, fault):
+    """Right fits of 40 sets each of these sizes had no p < 0.05; wrong ones are far beyond.
+
+    Against draws of levels that follow their items, the dispersion of 200 had p 2e-4.
+    """
+    items = in_shops(number, fault)
+    fit = soc.fit(soc.summarize(items, joint=True, **QUIET), **QUIET)
+    table = soc.check(fit, items, **QUIET).table
+    of_all = table[table["what"].isin(["PIT", "dispersion", "LOO-PIT"]) & (table["n"] == 4000)]
+    assert len(of_all) == 3
+    if fault:
+        assert "fail" in set(table["verdict"])
+    else:
+        assert (of_all["p"] > 0.01).all()
+        assert "fail" not in set(table["verdict"])

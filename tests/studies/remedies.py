@@ -5,7 +5,8 @@
 Each cause makes a table that the default prior, or the one named, does not describe. Half of it is
 fitted and checked, the first advice followed, and the other half predicted by both fits: `gained`
 nats, `se` their standard error over items. `claimed` is what the advice says of the half that was
-checked. `named` says whether the advice names the cause.
+checked, `compared` what leave-one-out says of both fits to it. `named` says whether the advice
+names the cause.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
+from soc_pymc.checks.comparison import leave_one_out
 from soc_pymc.checks.observations import observe
 from soc_pymc.posterior.predictive import posterior_of
 from tests.studies import common
@@ -175,12 +177,15 @@ def followed(cause: Cause, n_items: int, seed: int) -> dict[str, Any]:
     remedies = soc.check(fit, train, progress=False).remedies
     first = remedies[0]
     row = {"advice": f"{first.check} {first.column}".strip(), "claimed": first.nats}
-    row |= {"named": (first.check, first.column) in cause.named, "gained": np.nan, "se": np.nan}
+    row |= dict.fromkeys(("compared", "gained", "se"), np.nan)
+    row |= {"named": (first.check, first.column) in cause.named}
     if first.prior is not None or first.roles:
+        plain = _left_out(fit, train)
         train, test = (replace(items, **first.roles) for items in (train, test))
         better = _fit(train, first.prior or cause.prior)
         gain = _log_density(better, test) - _log_density(fit, replace(test, **_plain(first)))
         row |= {"gained": gain.sum(), "se": gain.std() * np.sqrt(len(gain))}
+        row |= {"compared": _left_out(better, train) - plain}
     return row | {"next": [f"{x.check} {x.column}:{x.nats:.0f}" for x in remedies[1:4]]}
 
 
@@ -195,6 +200,10 @@ def _fit(items: Any, prior: Any) -> soc.Fit:
 
 def _log_density(fit: soc.Fit, items: Any) -> np.ndarray:
     return posterior_of(fit).log_mean_density(observe(fit.curves, items).columns)
+
+
+def _left_out(fit: soc.Fit, items: Any) -> float:
+    return leave_one_out(posterior_of(fit), observe(fit.curves, items)).elpd
 
 
 def main() -> None:

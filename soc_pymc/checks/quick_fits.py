@@ -1,0 +1,99 @@
+"""Quick fits of remedies, which say how many nats these gain."""
+
+import warnings
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from .._lib.arrays import Columns, Floats
+from .._lib.errors import SocError
+from .._lib.laws import smoothed
+from ..data.items import Items
+from ..data.statistics import Statistics
+from ..families.priors import Prior
+from ..posterior.predictive import Posterior, posterior_under
+from .findings import Remedy
+from .observations import Observations, observe, totals_without_folds
+
+_DRAWS = 100  # of the present fit
+_MOST_ROWS = 5_000  # most rows whose densities are compared, a random subset
+# levels up to which a grid of theta in each takes reasonable time
+_MOST_LEVELS = 12
+
+
+@dataclass(frozen=True, eq=False)
+class QuickFits:
+    """Fits to `data`, with rows `items`, against the present one, which they may have made.
+
+    `data` may be some of `all_items`, which are fitted.
+    """
+
+    present: Posterior
+    data: Items | Statistics
+    all_items: Items | Statistics
+    items: Observations
+    made_fit: bool
+
+    @cached_property
+    def _place(self) -> Any:
+        rng = np.random.default_rng(0)
+        return self.items.sample(_MOST_ROWS, rng)[0]
+
+    @cached_property
+    def _density(self) -> Floats:
+        """Log densities (rows,) under the present fit."""
+        columns = self.items.at(self._place).columns
+        if not self.made_fit:
+            return self.present.log_mean_density(columns)
+        return _left_out(posterior_under(self.present.curves.thin(_DRAWS)), columns)
+
+    def gain(self, remedy: Remedy) -> float:
+        """Nats that a fit of a remedy gains over all items, each of them left out.
+
+        NaN if the remedy is no other fit, or it takes long.
+        """
+        prior = remedy.prior or self.present.prior
+        roles: Any = remedy.roles
+        by_roles = isinstance(self.data, Items) and "cluster" not in roles
+        if not (remedy.prior or roles) or (roles and not by_roles):
+            return np.nan
+        if "group" in roles:
+            prior = replace(prior, groups=True)
+        # which loads PyMC
+        from ..inference.fitting import rough_curves
+
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                data = _with_roles(self.data, roles)
+                stats = _with_roles(self.all_items, roles)
+                if isinstance(stats, Items):
+                    stats = totals_without_folds(stats)
+                if takes_long(prior, stats):
+                    return np.nan
+                curves = rough_curves(stats, prior)
+                rows = observe(curves, data).at(self._place)
+                density = _left_out(posterior_under(curves), rows.columns)
+        except (SocError, np.linalg.LinAlgError):
+            return np.nan
+        gain = rows.n @ (density - self._density)
+        return float(gain * self.items.n.sum() / rows.n.sum())
+
+
+def takes_long(prior: Prior, stats: Statistics) -> bool:
+    """Return True if a grid of theta in each of the groups would take too long."""
+    return prior.gridded and prior.groups and len(stats.groups) > _MOST_LEVELS
+
+
+def _with_roles(data: Any, roles: Any) -> Items | Statistics:
+    return replace(data, **roles) if roles else data
+
+
+def _left_out(posterior: Posterior, columns: Columns) -> Floats:
+    """Log densities (rows,) of items that are left out, by smoothed weights of all draws."""
+    density = posterior.log_density(columns)
+    log_weight, _ = smoothed(-density)
+    return np.asarray(special.logsumexp(log_weight + density, axis=0))
