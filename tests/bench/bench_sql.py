@@ -90,7 +90,8 @@ def by_family(engines: Sequence[str], names: Sequence[str], number: int) -> None
     for name in names:
         case = CASES[name]
         make = getattr(case.frame, "func", case.frame)  # some are partial functions
-        frame = make(number, 77)[list(case.items(None).roles.values())]
+        frame = make(number, 77)
+        frame = frame[list(case.items(frame).roles.values())]
         model = case.fit()
         for engine in engines:
             columns[engine][name] = seconds(engine, model, frame, name)

@@ -280,7 +280,7 @@ ROWS = {
 def test_rows_that_would_be_refused_are_null(example, name, engine, put_on):
     """Moments of good rows are finite, and all of bad ones NULL, whether missing or NaN."""
     (good, bad), case = ROWS[name], example(name).case
-    names = case.items(None).roles.values()
+    names = example(name).items.roles.values()
     columns = {
         column: pa.array(value, pa.float64(), from_pandas=False)
         for column, value in zip(names, zip(*good, *bad, strict=True), strict=True)
@@ -359,7 +359,7 @@ def test_postgres_with_every_family(example, name, postgres_server):
     """
     case, fit = example(name).case, example(name).fit
     frame = case.frame().head(1500)
-    frame = frame[list(case.items(None).roles.values())].assign(id=np.arange(len(frame)))
+    frame = frame[list(case.items(frame).roles.values())].assign(id=np.arange(len(frame)))
     connection = ibis.postgres.connect(**postgres_server)
     postgres.copied(connection, pa.Table.from_pandas(frame, preserve_index=False))
     text = soc.posterior_sql(fit, "part", columns=["id"], dialect="postgres")
