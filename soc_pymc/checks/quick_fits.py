@@ -20,8 +20,9 @@ from .observations import Observations, observe, totals_without_folds
 
 _DRAWS = 100  # of the present fit
 _MOST_ROWS = 5_000  # most rows whose densities are compared, a random subset
-# levels up to which a grid of theta in each takes reasonable time
+# levels up to which a grid of theta in each, or any fit, takes reasonable time
 _MOST_LEVELS = 12
+_MOST_FITTED = 1_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +73,7 @@ class QuickFits:
                 stats = _with_roles(self.all_items, roles)
                 if isinstance(stats, Items):
                     stats = totals_without_folds(stats)
-                if takes_long(prior, stats):
+                if takes_long(prior, stats) or len(stats.groups) > _MOST_FITTED:
                     return np.nan
                 curves = rough_curves(stats, prior)
                 rows = observe(curves, data).at(self._place)
