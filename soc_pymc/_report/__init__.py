@@ -21,8 +21,8 @@ from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import FitError
 from .._lib.files import replacing
 from .._lib.reprs import code_of, html_table, number, short, visible
-from .._lib.work import long_work, phase
-from ..checks._check import CheckResult, Checks
+from .._lib.work import long_work, one_blas_thread, phase
+from ..checks._check import CheckResult, check_sample
 from ..checks.findings import (
     COLUMNS,
     OK,
@@ -34,7 +34,7 @@ from ..checks.findings import (
     worst_first,
 )
 from ..data.items import Items, check_items
-from ..data.sources import arrow_table, kind_of, open_table
+from ..data.sources import arrow_table, kind_of, opened
 from ..data.statistics import Statistics
 from ..families.scales import LARGEST
 from ..fits.fit import FIT, Fit, other_total_of_statistics
@@ -58,14 +58,11 @@ from ..quantities.curves import statistics_of
 
 __all__ = ["report"]
 
-_REPLICATED = 2_000  # items of the sample whose outcomes are replicated
-_SAMPLE = 20_000
-# predictive distributions of mixtures cost more
-_SAMPLE_MIXTURE = 10_000
 # candidates of each list, which all draws rank again: more where the loss only bounds their value
 _CANDIDATES = {"mean": 200, "low quantile": 200, "loss": 500}
 _AT_ONCE = 1 << 18
-_PROBS = (0.1, 0.5)  # quantiles of theta of every item
+_PROBS = (0.1, 0.5)  # quantiles of theta of every item, if there is a threshold
+_LOW = float(special.ndtri(_PROBS[0]))
 _LEVELS = 20  # in the picture of a column of groups
 _PACKAGES = ("pymc", "arviz", "numpy", "scipy", "pandas", "xarray", "duckdb")
 # quantiles of the scores
@@ -88,8 +85,8 @@ def report(
 
     The page has what was fitted, the curves with 90% bands and the effects of groups, the table of
     `soc.check` with its advice, and the items at the top and, with a threshold, those that deserve
-    another observation. It asks no network and runs no script. Of more than 20,000 items (10,000
-    for a mixture) the check uses a random sample of that size.
+    another observation. It asks no network and runs no script. Of more than 50,000 items the check
+    takes so many at random.
 
     Parameters
     ----------
@@ -153,35 +150,38 @@ def report(
         raise FitError(
             f"threshold={threshold:g} is beyond all theta: at most {LARGEST:g} in size"
         )
-    columns = list(dict.fromkeys([*items.roles.columns, *by]))
     posterior_roles(fit.curves, items)
     refuse_weighted(items)
-    open_table(items.source, columns)
+    opened(items.source, [*items.roles.columns, *by], hold=False)
     # which validates all items
     stats = statistics_of(fit.curves, items)
     options = {"out": out, "by": tuple(by), "title": title}
     options |= {"threshold": threshold, "seed": seed}
-    overview = read_overview(fit, items, columns, options)
+    return write_page(fit, items, stats, check, options)
+
+
+@one_blas_thread
+def write_page(
+    fit: Fit,
+    items: Items,
+    stats: Statistics,
+    check: CheckResult | None,
+    options: Mapping[str, Any],
+    scored: Path | None = None,
+) -> Path:
+    """Write the page of valid items, which are scored unless a file has their posteriors."""
+    options = {"by": (), "title": None, "threshold": None, "seed": 0, **options}
+    overview = read_overview(fit, items, options, scored)
     # the overview has warned of far scores, for all items
     with extrapolation_reported():
         made_fit = not other_total_of_statistics(fit, stats)
         if check is None:
-            choices: dict[str, Any] = {"by": tuple(by), "seed": seed}
-            # clusters of a sample may have one item each
-            choices |= {"subset": _REPLICATED, "all_items": items}
-            choices |= {"made_fit": made_fit}
-            check = Checks(fit, overview.sample.items, **choices).result()
+            choices = {name: options[name] for name in ("by", "seed")}
+            check = check_sample(fit, items, made_fit, **choices)
         with phase("writing the page"):
-            page = Page(
-                fit,
-                items,
-                stats,
-                overview,
-                check=check,
-                options=options,
-                made_fit=made_fit,
-            )
+            page = Page(fit, items, stats, overview, check, options, made_fit)
             text = page.text()
+    target = Path(options["out"])
     with replacing(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return target
@@ -199,16 +199,12 @@ class Subset:
     # id, index label or row number; none where rows have no order
     names: pd.Index | None
 
-    def __len__(self) -> int:
-        return len(self.columns["score"])
-
 
 @dataclass(frozen=True, eq=False)
 class Overview:
     """Items of the page among all."""
 
-    n: int
-    sample: Subset  # random items, or all
+    columns: Columns  # of all items, as posteriors read them
     lists: Mapping[str, Subset]  # candidates of each list
     # number of items above the threshold with more than a probability
     above: Mapping[float, int]
@@ -218,12 +214,16 @@ class Overview:
 def read_overview(
     fit: Fit,
     items: Items,
-    names: Sequence[str],
     options: Mapping[str, Any],
+    scored: Path | None,
 ) -> Overview:
-    """Score all items, which are valid, and choose a sample and those at the top of each list."""
+    """Score all items, which are valid, and choose those at the top of each list."""
     posterior = posterior_of(fit)
-    table = arrow_table(items.source, names)
+    names = list(dict.fromkeys([*items.roles.columns, *options["by"]]))
+    moments = ["theta_mean", "theta_sd"] if scored else []
+    table = arrow_table(scored or items.source, [*names, *moments])
+    summaries = [table[name].to_numpy() for name in moments]
+    table = table.select(names)
     columns = arrays_of(table, posterior_roles(posterior.curves, items))
     n = table.num_rows
     far = Extrapolation(posterior.curves).count(columns["score"])
@@ -244,26 +244,30 @@ def read_overview(
             part, select(columns, rows), index if index is None else index[rows]
         )
 
-    score = scorer(posterior, _PROBS)
-    summaries = in_chunks(score, _AT_ONCE, columns, "scoring items")
-    mean, sd, _, *quantiles = summaries[: 3 + len(_PROBS)]
-    keys = {"mean": mean, "low quantile": quantiles[0]}
-    above = {}
     threshold = options["threshold"]
+    probs = () if threshold is None else _PROBS
+    if not scored:
+        score = scorer(posterior, probs)
+        summaries = [*in_chunks(score, _AT_ONCE, columns, "scoring items")]
+    mean, sd = summaries[:2]
+    low = mean + _LOW * sd
+    if posterior.outcome.positive:  # of a Gamma, by Wilson and Hilferty (1931)
+        third = sd / (3.0 * np.maximum(mean, np.finfo(float).tiny))
+        low = mean * (1.0 - third**2 + _LOW * third) ** 3
+    keys = {"mean": mean, "low quantile": low}
+    above = {}
     if threshold is not None:
         # expected loss of choosing by the mean, were theta Normal: no data save more
         z = np.abs(mean - threshold) / np.maximum(sd, np.finfo(float).tiny)
         bell = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
         keys["loss"] = sd * (bell - z * special.ndtr(-z))
-        counts = [int((theta > threshold).sum()) for theta in quantiles]
+        counts = [int((theta > threshold).sum()) for theta in summaries[3:5]]
         above = {1 - p: count for p, count in zip(_PROBS, counts, strict=True)}
-    most = min(n, _SAMPLE_MIXTURE if fit.prior.gridded else _SAMPLE)
-    random = np.random.default_rng(options["seed"]).choice(n, most, replace=False)
     lists = {
         name: subset(np.argsort(-key, kind="stable")[: _CANDIDATES[name]])
         for name, key in keys.items()
     }
-    return Overview(n, subset(random), lists, above, far.message())
+    return Overview(columns, lists, above, far.message())
 
 
 @dataclass(frozen=True, eq=False)
@@ -352,7 +356,7 @@ class Page:
         """Return the picture of effects, as high as there are levels."""
         levels = effects.table[effects.table["p"].notna()]
         sizes = [min(n, _LEVELS) + 2 for n in levels.groupby("what", sort=False).size()]
-        arguments = levels, _LEVELS, effects.data.attrs["neutral"]
+        arguments = replace(effects, table=levels), _LEVELS
         height = 0.5 + 0.25 * sum(sizes)
         return picture_of(plots.plot_intervals, *arguments, height=height, panels=sizes)
 
@@ -374,7 +378,7 @@ class Page:
 
     def curve_table(self) -> Markup:
         """Return both curves at quantiles of the scores, and at scores that many items share."""
-        score = self.overview.sample.columns["score"]
+        score = self.overview.columns["score"]
         quantiles = np.quantile(score, _SHARES, method="inverted_cdf")
         scores = np.unique(np.concatenate([quantiles, self.fit.atoms]))
         drawn = fitted_curves(self.fit, scores)
@@ -412,7 +416,7 @@ class Page:
     @cached_property
     def amount(self) -> float:
         """The median size of items' outcomes, in three digits."""
-        sizes = self.overview.sample.columns[self.fit.curves.outcome.size]
+        sizes = self.overview.columns[self.fit.curves.outcome.size]
         return float(f"{np.median(sizes[sizes > 0]):.3g}")
 
     def ranked_by_value(self, title: str, rows: Subset) -> Markup:

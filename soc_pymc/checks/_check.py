@@ -20,7 +20,7 @@ from .._lib.reprs import made_above
 from .._lib.work import long_work, parts, phase
 from ..data.causes import Evidence, cause_of
 from ..data.items import Items
-from ..data.sources import opened, word_columns
+from ..data.sources import opened, sampled, word_columns
 from ..data.statistics import Statistics, words_of_absent_zeros, words_of_percentages
 from ..families.rows import MEAN_ONLY
 from ..fits.fit import (
@@ -68,7 +68,7 @@ _DOUBTED = 2000
 _WRONG = 0.1
 _NARROW_BANDS = 0.5  # how much too narrow bands of curves may be
 _ESS_FRACTION = 0.1
-# most items replicated, a random subset: the tests are powerful by then
+# most items replicated, or checked on a page, a random subset: tests are powerful by then
 _MOST_CHECKED = 50_000
 _REPLICATED_AT_ONCE = 200_000
 _REPLICATES = 100  # at first, and where their tail leaves the p-value open, up to
@@ -230,6 +230,20 @@ def check(
     return Checks(fit, items, by=tuple(by), seed=seed, subset=subset).result()
 
 
+def check_sample(
+    fit: Fit, items: Items, made_fit: bool, by: Sequence[str] = (), seed: int = 0
+) -> CheckResult:
+    """Check valid items, or so many random ones that the tests are powerful."""
+    columns = [*items.roles.columns, *by, *word_columns(items.source)]
+    names = list(dict.fromkeys(columns))
+    sample = sampled(items.source, names, _MOST_CHECKED, seed)
+    # clusters of a sample may have one item each
+    all_items = None if sample is items.source else items
+    data = replace(items, source=sample)
+    checks = Checks(fit, data, tuple(by), seed, all_items=all_items, made_fit=made_fit)
+    return checks.result()
+
+
 @dataclass(frozen=True, eq=False)
 class Checks:
     """The checks of a fit on `data`, some of `all_items`, which show the clusters.
@@ -316,7 +330,8 @@ class Checks:
         remedies = (of_table,) if of_table else (*advice, *pit.rare_levels(labels))
         counts = table["verdict"].value_counts()
         numbers = ", ".join(f"{counts.get(v, 0)} {v}" for v in VERDICTS)
-        title = f"check: {n:,} items, {numbers}"
+        random = "random " if self.all_items else ""
+        title = f"check: {n:,} {random}items, {numbers}"
         return CheckResult(
             table=table,
             data=xr.DataTree.from_dict(groups),

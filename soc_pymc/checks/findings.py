@@ -76,7 +76,8 @@ class Remedy:
     nats: float = np.nan
 
     def __str__(self) -> str:
-        gain = f" It gains about {self.nats:,.0f} nats." if self.nats > 0 else ""
+        words = f" It gains about {self.nats:,.0f} nats of log likelihood."
+        gain = words if self.nats > 0 else ""
         return self.sentence + gain
 
 

@@ -47,7 +47,8 @@ GRID = np.linspace(0.0, 1.0, 200)  # where ECDFs are taken
 BETWEEN = 0.5826 * float(np.sqrt(GRID[1]))
 _GRID_STEPS = len(GRID) - 1
 _BINS = 20  # bins of the score for histograms
-_ITEMS_AT_ONCE = 20_000
+_ROWS_AT_ONCE = 20_000
+_NARROWEST = 1e-6  # width of a PIT interval: narrower ones lose digits
 # rows of more items are divided among the grid by one multinomial draw
 _EACH = 32
 _SHIFT_DRAWS = 100  # draws of the curves to compute shifts
@@ -180,7 +181,8 @@ def is_cut(values: pd.Series) -> bool:
 
 def _fifths(values: pd.Series, n: Ints) -> tuple[Ints, list[str]]:
     """Return numbers of the fifths of numbers or dates, -1 where missing, and their ranges."""
-    code = equal_parts(np.asarray(values.rank(), dtype=np.float64), 5, n)
+    ranked = values.rank() if values.dtype.kind == "M" else values
+    code = equal_parts(np.asarray(ranked, dtype=np.float64), 5, n)
     ends = values.groupby(code).agg(["min", "max"]).drop(index=-1, errors="ignore")
     ranges = []
     for k, pair in enumerate(ends.itertuples(index=False), 1):
@@ -203,7 +205,7 @@ def cdf_ends(posterior: Posterior, columns: Columns) -> Floats:
         (below, _), (_, upto) = (cdf_interval(posterior, row) for row in rows)
         return below, np.maximum(upto, below)
 
-    return in_chunks(ends, _ITEMS_AT_ONCE, columns, "predictive distribution")
+    return in_chunks(ends, _ROWS_AT_ONCE, columns, "predictive distribution")
 
 
 def _indicators(masks: Masks) -> sparse.csr_array:
@@ -221,15 +223,13 @@ def slice_pits(ends: Floats, n: Ints, masks: Masks, rng: Generator) -> xr.Datase
     ECDFs are minus the uniform cdf.
     """
     members = _indicators(masks)
+    many = np.flatnonzero(n > _EACH)
     counts = np.zeros((len(masks), _GRID_STEPS))
-    sums = np.zeros((len(masks), len(GRID)))
-    for start in range(0, len(n), _ITEMS_AT_ONCE):
-        rows = slice(start, start + _ITEMS_AT_ONCE)
-        share = pit_upto_grid(*ends[:, rows])
-        sums += members[:, rows] @ (n[rows, None] * share)
-        counts += members[:, rows] @ _interval_counts(
-            ends[:, rows], share, n[rows], rng
-        )
+    for rows in np.split(many, range(_ROWS_AT_ONCE, len(many), _ROWS_AT_ONCE)):
+        counts += members[:, rows] @ _multinomial_counts(ends[:, rows], n[rows], rng)
+    counts += members @ _steps_of_items(ends, np.where(n > _EACH, 0, n), rng)
+    bends = (members @ _bends(ends, n)).toarray()
+    sums = bends.cumsum(axis=1).cumsum(axis=1)[:, : len(GRID)]
     items = members @ n
     randomised = np.insert(np.cumsum(counts, axis=1).T / items, 0, 0.0, axis=0).T - GRID
     distance = np.minimum(
@@ -252,27 +252,44 @@ def with_p_values(pits: xr.Dataset) -> xr.Dataset:
     return pits.assign(p_value=("slice", kstwo.sf(*values)))
 
 
-def _interval_counts(ends: Floats, share: Floats, n: Ints, rng: Generator) -> Floats:
+def _multinomial_counts(ends: Floats, n: Ints, rng: Generator) -> Ints:
     """Return how many items of each row have their randomised PIT in each step of the grid."""
-    (below, upto), many = ends, n > _EACH
-    shares = np.diff(share[many], axis=1)
+    shares = np.diff(pit_upto_grid(*ends), axis=1)
     # no point of the grid lies above it
-    shares[below[many] >= 1.0, -1] = 1.0
-    counts = np.zeros((len(n), _GRID_STEPS))
-    counts[many] = rng.multinomial(n[many], shares / shares.sum(axis=1, keepdims=True))
-    row = np.repeat(np.flatnonzero(~many), n[~many])
-    pit = below[row] + rng.random(len(row)) * (upto - below)[row]
-    np.add.at(
-        counts,
-        (row, np.minimum((pit * _GRID_STEPS).astype(np.int64), _GRID_STEPS - 1)),
-        1.0,
-    )
-    return counts
+    shares[ends[0] >= 1.0, -1] = 1.0
+    return rng.multinomial(n, shares / shares.sum(axis=1, keepdims=True))
+
+
+def _steps_of_items(ends: Floats, n: Ints, rng: Generator) -> sparse.csr_array:
+    """Return the same counts (rows, steps), drawn item by item."""
+    below, upto = np.repeat(ends, n, axis=1)
+    pit = below + rng.random(len(below)) * (upto - below)
+    step = np.minimum((pit * _GRID_STEPS).astype(np.int64), _GRID_STEPS - 1)
+    starts = np.concatenate([[0], np.cumsum(n)])
+    shape = len(n), _GRID_STEPS
+    return sparse.csr_array((np.ones(len(step)), step, starts), shape=shape)
+
+
+def _bends(ends: Floats, n: Ints) -> sparse.csr_array:
+    """Return second differences of n times `pit_upto_grid`, which bends at both ends alone.
+
+    At an end between two points of the grid, two differences share the change of slope.
+    """
+    below, upto = ends
+    ends = np.stack([below, np.maximum(upto, below + _NARROWEST)], axis=1)
+    slope = (n / (ends[:, 1] - ends[:, 0]))[:, None] * [1.0, -1.0]
+    place = np.ceil(ends / GRID[1])
+    after = place * GRID[1] - ends
+    values = np.stack([slope * after, slope * (GRID[1] - after)], axis=2)
+    places = np.stack([place, place + 1], axis=2).astype(np.int64)
+    starts = np.arange(0, values.size + 1, 4)
+    shape = len(n), len(GRID) + 2
+    return sparse.csr_array((values.ravel(), places.ravel(), starts), shape=shape)
 
 
 def pit_upto_grid(below: Floats, upto: Floats) -> Floats:
     """Return P(randomised PIT <= u) of each row at the points u of `GRID`, (n, points)."""
-    width = np.maximum(upto - below, 1e-12)
+    width = np.maximum(upto - below, _NARROWEST)
     return np.clip((GRID - below[:, None]) / width[:, None], 0.0, 1.0)
 
 

@@ -187,7 +187,13 @@ class Selection:
         table["reason"] = [x.reason for x in self._tried.values()]
         table["chosen"] = table.index == self._chosen
         if not table.loc[self._chosen, "reason"]:
-            table.loc[self._chosen, "reason"] = "nothing tried gains a nat over it"
+            tried = (
+                "nothing tried gains"
+                if len(self._tried) > 1
+                else "nothing else promises"
+            )
+            reason = f"{tried} a nat of log likelihood"
+            table.loc[self._chosen, "reason"] = reason
         left = {code: x for code, x in self._left.items() if code not in self._tried}
         columns = {"trust": "", "chosen": False, "reason": list(left.values())}
         rows = pd.DataFrame(columns, list(left))

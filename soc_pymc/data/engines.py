@@ -187,7 +187,8 @@ def _problems_of(
         unknown = missing | infinite | absent | endless
         conflict = pair.conflict(count, size) & ~unknown
         words = pair.conflict_words.format(size=roles[x])
-        yield _Problem(conflict, y, roles[y], words, pair.outcome.needs)
+        needs = pair.conflict_needs or pair.outcome.needs
+        yield _Problem(conflict, y, roles[y], words, needs)
 
 
 def _finite(value: "ir.Column") -> tuple[Any, Any, Any]:

@@ -21,6 +21,7 @@ from ..families.family import Family
 from ..families.outcome import Outcome
 from ..families.scales import Bounds
 from .formulas import FOLD_PRIME, MOST_FOLDS, near_whole
+from .sources import chosen, kind_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -326,6 +327,11 @@ class AnyItems:
                 raise ItemsError(
                     f"give {role}=, from which folds are made, or fold=, not both"
                 )
+        # files may be written later, and the schema of a server takes a query
+        kind = kind_of(self.source)
+        if kind in ("pandas", "polars", "arrow"):
+            name = "column_names" if kind == "arrow" else "columns"
+            chosen(getattr(self.source, name), roles.columns)
 
     @property
     def roles(self) -> Roles:
@@ -376,7 +382,7 @@ class AnyItems:
 class PoissonItems(AnyItems):
     """Items with a score and a count y ~ Poisson(theta N) in a known exposure N.
 
-    The table is read and validated when it is first used.
+    Values, and columns of files, are read and validated when they are first used.
 
     Parameters
     ----------

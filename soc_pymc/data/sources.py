@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .._lib.arguments import path_of
 from .._lib.errors import ItemsError
 from .._lib.work import threads
@@ -382,6 +384,25 @@ def arrow_table(source: Source, columns: Sequence[str]) -> "pa.Table":
     """Arrow table of some columns of a source, in the order of its rows."""
     with readable(source):
         return opened(source, columns).to_pyarrow()
+
+
+def sampled(source: Source, columns: Sequence[str], most: int, seed: int) -> Source:
+    """Arrow table of random rows of a source, in their order; the source if these are all."""
+    import pyarrow as pa
+
+    with readable(source):
+        table = opened(source, columns, hold=False)
+        n = count_of(table)
+        if n <= most:
+            return source
+        row = np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
+        parts = []
+        start = 0
+        for batch in batches(table):
+            first, last = np.searchsorted(row, [start, start + batch.num_rows])
+            parts.append(batch.take(pa.array(row[first:last] - start)))
+            start += batch.num_rows
+        return pa.Table.from_batches(parts)
 
 
 def paths_of(source: Source) -> list[str]:

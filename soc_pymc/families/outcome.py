@@ -48,6 +48,7 @@ class Validity:
     conflict: Callable[[Any, Any], Any] | None = None
     # such an outcome; {size} is the size's column
     conflict_words: str = ""
+    conflict_needs: str = ""  # the rule that it breaks, if not that of outcomes
     score: Bounds = _SCORE_BOUNDS
 
     def are_valid(self, score: Floats, outcome: Floats, size: Floats) -> bool:

@@ -128,6 +128,7 @@ class PoissonOutcome(Outcome):
         Bounds("exposures must be finite numbers >= 0", least=0.0),
         lambda y, size: (y > 0) & (size == 0),
         "positive where column {size!r} is 0",
+        "an exposure of 0 allows no events",
     )
     tables: ClassVar[Mapping[str, Table]] = {
         "part": Table.part("sum_N", "sum_y_log_N", "above"),

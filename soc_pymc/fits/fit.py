@@ -303,8 +303,21 @@ def fit_rows(fit: Fit) -> Entries:
         ("items", items),
         ("scores", score_range(bins) if fit.curves.roles.has_score else "none"),
         *groups_row(fit.groups),
+        *_spread_row(fit),
         ("seconds", f"{fit.status.seconds:.1f}"),
     ]
+
+
+def _spread_row(fit: Fit) -> Entries:
+    """Say that items leave most of the prior variance of the spread's level, if they do."""
+    name = f"{fit.prior.curve_names[1]}_line"
+    bins = fit.curves.bins
+    if name not in fit.curves.posterior or f"{name}_prior_sd" not in bins:
+        return []
+    level = fit.curves.posterior[name].to_numpy()[..., 0]
+    left = float(level.var() / bins[f"{name}_prior_sd"].to_numpy()[0] ** 2)
+    words = f"of theta is mostly prior: {min(left, 1.0):.0%} of its variance is left"
+    return [("spread", words)] if left > 0.5 else []
 
 
 def with_draws(fit: Fit, posterior: xr.Dataset) -> Fit:

@@ -21,8 +21,9 @@ import soc_pymc as soc
 from .._lib.errors import FitError, ItemsError
 from .._lib.files import check_target, replacing
 from .._lib.reprs import lines, number, of_statistics
-from .._lib.work import with_progress
+from .._lib.work import showing, with_progress
 from .._model.rows import rows_of
+from ..checks._check import check_sample
 from ..data.sources import column_names
 from ..families.scales import RANK, SCALES
 from ..fits.fit import fit_rows
@@ -286,16 +287,20 @@ def run(chosen: Chosen) -> None:
     fitted = _call(soc.fit, chosen, stats, prior, soc.VI(seed=chosen.seed or 0))
     files = [_call(soc.item_posteriors, chosen, fitted, items)]
     _log.info("checking the fit")
-    result = _call(soc.check, chosen, fitted, stats if stats.has_joint else items)
+    with showing(chosen.progress):
+        result = check_sample(fitted, items, made_fit=True)
     if chosen.keep:
         files += _kept(Path(chosen.keep), stats, fitted)
     if chosen.page:
+        # which loads matplotlib
+        from .._report import write_page
+
         _log.info("writing the page")
-        files.append(
-            soc.report(
-                fitted, items, out=chosen.page, check=result, progress=chosen.progress
-            )
-        )
+        scored = None if is_folder(chosen.out) else files[0]
+        options = {"out": chosen.page}
+        with showing(chosen.progress):
+            page = write_page(fitted, items, stats, result, options, scored)
+        files.append(page)
     print(_summary(stats, fitted, result, files))
 
 
@@ -322,7 +327,16 @@ def _summary(
 ) -> str:
     """Return what a run found, its verdict, what to do next and its files, in about ten lines."""
     known = dict([*of_statistics(stats), *fit_rows(fitted)])
-    names = ("items", "outcomes", "scores", "groups", "weights", "prior", "chosen")
+    names = (
+        "items",
+        "outcomes",
+        "scores",
+        "groups",
+        "weights",
+        "prior",
+        "chosen",
+        "spread",
+    )
     rows = [(name, known[name]) for name in names if name in known]
     summary = fitted.summary()
     for quantity in summary["quantity"].unique()[:2]:

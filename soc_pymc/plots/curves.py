@@ -345,7 +345,7 @@ def plot_prior(
     ax.set(xlim=(in_view.min(), in_view.max()), ylim=(0.0, 1.05 * highest))
     what = "Theta given the score" if scored else "Theta of all items"
     unit = "density" if scale is LINEAR else f"density of the {scale.name} of theta"
-    title = f"{what}{where}\n{_sizes_of(fit)}"
+    title = f"{what}{where}, dots at its mean\n{_sizes_of(fit)}"
     style.finish(ax, title, f"theta, {_theta_words(fit)[0]}", unit)
     return ax
 

@@ -304,7 +304,7 @@ class CalibrationDisplay:
 
 def plot_calibration(
     y: ArrayLike,
-    p: ArrayLike,
+    p: ArrayLike = (),
     *,
     n_bins: int = 10,
     pos_label: object = None,
@@ -362,6 +362,11 @@ def plot_calibration(
     prob = PROBABILITY(prob, "prob")
     name = OrNone(A(str, "text"))(name, "name")
     ax = AX(ax, "ax")
+    if isinstance(y, Fit):
+        raise ItemsError(
+            "y is a fit, not labels: soc.plots.plot_curves(fit) draws its curves, and "
+            "plot_calibration(y, p) takes labels y with predicted probabilities p"
+        )
     # which loads PyMC
     from ..inference.fitting import fit_prior
 

@@ -157,9 +157,10 @@ def plot_outliers(result: CheckResult, n: int = 10, ax: Axes | None = None) -> A
     columns = far.gains.items.columns
     _, sds = residuals(far.gains.posterior, columns)
     look: dict[str, Any] = {"linewidths": 0, "s": 8}
-    ax.scatter(columns["score"], sds, color=style.GREY, alpha=0.4, **look)
+    label = "an item; 0: as expected given its score"
+    ax.scatter(columns["score"], sds, color=style.GREY, alpha=0.4, label=label, **look)
     score = far.items.columns["score"][: len(worst)]
-    label = "the worst, with their rows"
+    label = f"the {len(worst)} that the fit expects least, with their row numbers"
     ax.scatter(score, worst["sds"], s=24, color=style.RED, label=label)
     for item, x, y in zip(worst.index, score, worst["sds"], strict=True):
         shift: dict[str, Any] = {"xytext": (4, 3), "textcoords": "offset points"}
@@ -240,6 +241,7 @@ def plot_intervals(
     """Draw the values of a table with their intervals: a panel by ``what``, a row by ``where``.
 
     A dot is the value, a line its interval, a colour the verdict: blue ok, orange warn, red fail.
+    Effects of groups have a line at no effect.
 
     Parameters
     ----------
@@ -278,6 +280,11 @@ def plot_intervals(
     rows = Whole(1)(rows, "rows")
     reference = OrNone(Real())(reference, "reference")
     frame = table.table if isinstance(table, Result) else table
+    attrs = table.data.attrs if isinstance(table, Result) else {}
+    words = ""
+    if reference is None and "neutral" in attrs:
+        reference = attrs["neutral"]
+        words = f": {attrs['neutral_is']}"
     parts = [part for _, part in _checked(frame).groupby("what", sort=False)]
     heights = [_HEAD + _ROW * min(len(part), rows) for part in parts]
     row = style.panels(
@@ -285,7 +292,7 @@ def plot_intervals(
     )
     for ax, part in zip(row, parts, strict=True):
         worst = worst_first(part)[:rows].sort_index()
-        _draw(ax, worst, len(part), reference)
+        _draw(ax, worst, len(part), reference, words)
     if axes is None:
         row[0].figure.align_titles()
     return row
@@ -313,16 +320,20 @@ def _checked(table: pd.DataFrame) -> pd.DataFrame:
     return known.assign(**{"what": "", "verdict": "ok", "p": 1.0} | dict(known.items()))
 
 
-def _draw(ax: Axes, part: pd.DataFrame, total: int, reference: float | None) -> None:
+def _draw(
+    ax: Axes, part: pd.DataFrame, total: int, reference: float | None, words: str
+) -> None:
     place = np.arange(len(part))
     verdict = part["verdict"].to_numpy()
     value, low, high = (part[name].to_numpy() for name in _NUMBERS)
     if reference is not None:
-        ax.axvline(reference, color=style.REFERENCE, linewidth=1, linestyle="--")
+        look: dict[str, Any] = {"color": style.REFERENCE, "lw": 1, "ls": "--"}
+        ax.axvline(reference, label=f"{reference:g}{words}", **look)
     for name, color in style.VERDICT_COLORS.items():
         rows = verdict == name if name != "ok" else ~np.isin(verdict, ("warn", "fail"))
         ax.hlines(place[rows], low[rows], high[rows], color=color, linewidth=1.6)
-        ax.plot(value[rows], place[rows], "o", color=color, markersize=4.5)
+        label = name if rows.any() and len(set(verdict)) > 1 else None
+        ax.plot(value[rows], place[rows], "o", color=color, ms=4.5, label=label)
     numbers = np.hstack([value, low, high, [] if reference is None else reference])
     if style.is_rate(numbers):
         style.scaled_axis(ax.xaxis, LOG.name, numbers)
@@ -330,9 +341,7 @@ def _draw(ax: Axes, part: pd.DataFrame, total: int, reference: float | None) -> 
         ax.locator_params(axis="x", nbins=6)
     ax.margins(x=0.05)
     shown = f" ({len(part)} of {total:,})" if len(part) < total else ""
-    style.finish(
-        ax, f"{style.escaped(part['what'].iloc[0])}{shown}", "", "", legend=False
-    )
+    style.finish(ax, f"{style.escaped(part['what'].iloc[0])}{shown}", "", "")
     ax.grid(visible=False, axis="y")
     names = (number(name, 4) for name in part["where"])
     # points, and a sixth between labels

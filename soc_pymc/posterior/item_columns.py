@@ -39,6 +39,7 @@ from ..fits.curves import Curves
 Scorer = Callable[[Columns], Floats]
 # allowed distance of scores, as a share of the range of the fit's on the mean's axis
 _MARGIN = 0.1
+_ROUNDING = 1e-9  # of positions, which alone would make one score far from itself
 _FAR = "far outside those that the fit saw"
 
 
@@ -437,9 +438,8 @@ class Extrapolation:
         # ranks end at the fit's scores, so distances are measured on the scores' own scale
         scale = curves.axis("mean").local
         ends = scale.checked(self._range)
-        self._allowed = scale.score(
-            ends + _MARGIN * np.ptp(ends) * np.array([-1.0, 1.0])
-        )
+        margin = _MARGIN * np.ptp(ends) + _ROUNDING
+        self._allowed = scale.score(ends + margin * np.array([-1.0, 1.0]))
 
     def count(
         self, score: ArrayLike, highest: ArrayLike | None = None

@@ -284,9 +284,10 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
         Its ``table`` has a row for each level (``where``) of a column, by falling effect: a factor
         of E(theta | t), an odds ratio for successes in trials, or a difference for values, with
         verdict ``"warn"`` where the interval excludes no effect. The last row of a column has the
-        sd of its levels' effects. ``data`` has the draws (``effect_of_`` and the column's name) on
-        the log scale, with dims (draw, group), of several columns group_1, group_2 and so on;
-        ``advice`` says how many levels differ, and how many would by chance.
+        typical effect of its levels: one sd, on the log scale, as such a factor. ``data`` has the
+        draws (``effect_of_`` and the column's name) on the log scale, with dims (draw, group), of
+        several columns group_1, group_2 and so on; ``advice`` says how many levels differ, and how
+        many would by chance.
 
     Raises
     ------
@@ -308,7 +309,7 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     >>> stats = soc.summarize(soc.PoissonItems(frame, score="score", **roles), bins=20)
     >>> effects = soc.quantities.group_effects(soc.fit(stats), stats)
     >>> effects.table.groupby("what", sort=False).size().to_dict()
-    {'factor of country': 3, 'sd of country': 1}
+    {'factor of country': 3, 'typical factor of country': 1}
     """
     fit = FIT(fit, "fit")
     stats = STATISTICS(stats, "stats")
@@ -332,7 +333,8 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
         data[f"effect_of_{column}"] = ("draw", grouping.name), draws
         rows = estimates(f"{effect} of {column}", grouping.levels, draws, prob, n=n)
         spread = draws.std(axis=1, keepdims=True, ddof=min(1, len(n) - 1))
-        sd = estimates(f"sd of {column}", [ALL_LEVELS], spread, prob, n=n.sum())
+        typical = f"typical {effect} of {column}"
+        sd = estimates(typical, [ALL_LEVELS], spread, prob, n=n.sum())
         for frame in (rows, sd):
             frame[_ENDS] = frame[_ENDS].apply(to_effect)
         differs = (rows["low"] > neutral) | (rows["high"] < neutral)
@@ -352,7 +354,8 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
             f"excludes {neutral:g}{by_chance}. Together the levels differ by a typical {effect} of "
             f"{value:.3g} (one sd; {interval} {low:.3g} to {high:.3g})."
         )
-    dataset = xr.Dataset(data, levels, {"effect": effect, "neutral": neutral})
+    neutral_words = {"neutral": neutral, "neutral_is": "all items at equal score"}
+    dataset = xr.Dataset(data, levels, {"effect": effect, **neutral_words})
     return Result(result_table(*parts), dataset, tuple(advice), "effects of groups")
 
 

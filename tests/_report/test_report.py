@@ -12,9 +12,8 @@ import pandas as pd
 import pytest
 
 import soc_pymc as soc
-from soc_pymc import _report as page_module
 from soc_pymc.__main__ import main
-from soc_pymc.checks import findings
+from soc_pymc.checks import _check, findings
 from tests.examples import COUNT_ROLES, part_of
 
 THRESHOLD = 0.05
@@ -247,7 +246,7 @@ def test_nothing_is_written_where_a_page_is_refused(fit, items, tmp_path):
 @pytest.mark.slow
 def test_many_items_are_sampled_and_clusters_are_found_from_all(fit, tmp_path, monkeypatch):
     """Lists and counts stay those of all 3,000 items, and the page says what was sampled."""
-    monkeypatch.setattr(page_module, "_SAMPLE", 2000)
+    monkeypatch.setattr(_check, "_MOST_CHECKED", 2000)
     frame = soc.simulation.s1(3000, seed=9)
     rng = np.random.default_rng(8)
     frame["c"] = rng.integers(0, 200, len(frame))
@@ -255,7 +254,7 @@ def test_many_items_are_sampled_and_clusters_are_found_from_all(fit, tmp_path, m
     frame["count"] = rng.poisson(rate * frame["exposure"])
     items = soc.PoissonItems(frame, **COUNT_ROLES, cluster="c")
     page = check_structure(write(fit, items, tmp_path, threshold=THRESHOLD))
-    assert "a random 2,000 of 3,000 items" in page.words
+    assert "check: 2,000 random items" in page.words
     posteriors = soc.item_posteriors(fit, items, progress=False)
     top = posteriors.nlargest(10, "theta_mean")
     assert [row[0] for row in page.table("95%")] == list(map(str, top.index))

@@ -46,7 +46,7 @@ def test_a_term_in_exposure_is_chosen_and_saved(tmp_path):
     again = soc.load_fit(tmp_path / "fit.nc")
     pd.testing.assert_frame_equal(again.selection, table, check_exact=True)
     assert again.data.attrs == fit.data.attrs
-    assert "nothing tried gains a nat over it" in repr(again)
+    assert "nothing tried gains a nat of log likelihood" in repr(again)
     text = repr(table)
     assert max(map(len, text.splitlines())) <= 80
     assert set(text.split()) <= set(

@@ -1,5 +1,7 @@
 """Few items: the classical model of eight schools, and coverage of 90% intervals."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -34,9 +36,12 @@ def test_eight_schools_are_those_of_a_half_normal_sd():
 
     frame = pd.DataFrame({"effect": EFFECT, "error": ERROR})
     items = soc.NormalItems(frame, score=None, value="effect", noise_sd="error")
-    scored = soc.item_posteriors(soc.fit(soc.summarize(items, **QUIET), **QUIET), items, **QUIET)
+    fit = soc.fit(soc.summarize(items, **QUIET), **QUIET)
+    scored = soc.item_posteriors(fit, items, **QUIET)
     assert np.abs(scored["theta_sd"] / sd - 1.0).max() < 0.05
     assert (np.abs(scored["theta_mean"] - expected) / sd).max() < 0.05
+    two = soc.fit(soc.summarize(replace(items, source=frame.head(2)), **QUIET), **QUIET)
+    assert ["mostly prior" in repr(x) for x in (fit, two)] == [False, True]
 
 
 @pytest.mark.slow
