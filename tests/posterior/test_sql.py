@@ -214,6 +214,7 @@ def test_dialects_that_cannot_express_the_text_are_refused(fit, dialect, reason)
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_postgres_joins_items_on_one_whole_number(fit):
     """It expects one row of a join on several keys; then it compares all rows with all others."""
     text = soc.posterior_sql(fit, "items", prior="prior", dialect="postgres")
