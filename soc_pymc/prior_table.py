@@ -30,8 +30,8 @@ MOST_APART = 0.5
 MOST_MOVED = 0.0018
 # smallest level of a quantile, and distance of the largest one from 1
 OUTER_LEVEL = 0.005
-# error of a quantile's last step but one, as a logit: the step squares it
-CLOSE = 1e-3
+# error of a quantile's last step but one, as a logit: the step cubes it
+CLOSE = 3e-3
 _ROUNDING = 1e-15  # relative size of a step that changes no digit
 # weight that does not move a quantile; logs of shares and densities that are 0; a small theta
 # whose powers are 0: some engines fail where a product underflows
@@ -47,7 +47,9 @@ Numbers = Any
 Pair = tuple[Numbers, Numbers]
 # `ARRAYS`, or functions of the same names of an engine
 Functions = Any
-Law = Callable[[Numbers, Numbers, Numbers, Functions], Pair]
+Members = Sequence[Numbers]
+Triple = tuple[Numbers, Numbers, Numbers]
+Law = Callable[[Members, Numbers, Functions], Triple]
 ARRAYS = SimpleNamespace(
     log=np.log, exp=np.exp, sqrt=np.sqrt, low=np.minimum, high=np.maximum, where=np.where,
     # for values that are used often
@@ -87,13 +89,13 @@ def _half(n: Numbers) -> Numbers:
 
 def _deviance(ratio: Numbers, xp: Functions) -> Pair:
     """2 (1 - u + u log u) / (1 - u)^2 for a ratio u (Peizer and Pratt 1968), and log u."""
-    u = xp.keep(ratio)
-    e = u - 1.0
-    log = xp.keep(xp.log(u))
+    e = xp.keep(ratio - 1.0)
+    log = xp.keep(xp.log(ratio))
     is_small = xp.high(e, -e) < 1e-3
     divisor = xp.where(is_small, 1.0, e)
     series = 1.0 - e * (1 / 3 - e * (1 / 6 - e / 10))
-    return xp.where(is_small, series, 2.0 * (u * log - e) / divisor / divisor), log
+    far = 2.0 * (log + e * log - e) / divisor / divisor
+    return xp.where(is_small, series, far), log
 
 
 def _log_rise(x: Numbers, k: Numbers, xp: Functions) -> Numbers:
@@ -109,15 +111,15 @@ def _density(log: Numbers, xp: Functions) -> Numbers:
     return xp.exp(xp.high(log, _LEAST_LOG))
 
 
-def _normal_cdf(z: Numbers, xp: Functions) -> Numbers:
-    """Normal distribution function to 1e-7 (Abramowitz and Stegun 1964, 26.2.17)."""
+def _normal_law(z: Numbers, xp: Functions) -> Pair:
+    """Normal distribution function to 1e-7 (Abramowitz and Stegun 1964, 26.2.17), and density."""
     # the density at 40 is 0 as a float64
     z = xp.keep(xp.clip(z, -40.0, 40.0))
     u = xp.keep(1.0 / (1.0 + 0.2316419 * xp.high(z, -z)))
     poly = -0.356563782 + u * (1.781477937 + u * (-1.821255978 + u * 1.330274429))
-    density = _density(-0.5 * z * z, xp)
-    tail = density * u * (0.31938153 + u * poly) / math.sqrt(2.0 * math.pi)
-    return xp.where(z > 0, 1.0 - tail, tail)
+    density = _density(-0.5 * z * z, xp) / math.sqrt(2.0 * math.pi)
+    tail = density * u * (0.31938153 + u * poly)
+    return xp.where(z > 0, 1.0 - tail, tail), density
 
 
 def _raised(a: Numbers, x: Numbers, step: Numbers = 0.0) -> Numbers:
@@ -174,8 +176,12 @@ class Formulas(ABC):
         """Return theta from its place."""
 
     @abstractmethod
-    def law(self, a: Numbers, b: Numbers, t: Numbers, xp: Functions) -> Pair:
-        """Return the distribution function and density of the place."""
+    def scale(self, a: Numbers, b: Numbers, xp: Functions) -> Numbers:
+        """Return the factor of the density of the place that is the same at all places."""
+
+    @abstractmethod
+    def law(self, members: Members, t: Numbers, xp: Functions) -> Triple:
+        """Distribution function of the place, density and its slope, by a, b and `scale`."""
 
     @abstractmethod
     def middle(self, a: Numbers, b: Numbers, xp: Functions) -> Pair:
@@ -212,18 +218,24 @@ class GammaFormulas(Formulas):
     def theta(self, t: Numbers, xp: Functions) -> Numbers:
         return xp.exp(t)
 
-    def law(self, a: Numbers, b: Numbers, t: Numbers, xp: Functions) -> Pair:
+    def scale(self, a: Numbers, b: Numbers, xp: Functions) -> Numbers:
+        n = a + 3.5
+        rise = math.prod((a + i) / n for i in range(4))
+        return rise * xp.sqrt(n / (2.0 * math.pi)) * xp.exp(-_half(n))
+
+    def law(self, members: Members, t: Numbers, xp: Functions) -> Triple:
         # by Peizer and Pratt at a + 4
+        a, b, scale = members
         x = xp.keep(xp.scaled(b, t))
         n = a + 3.5
         bend, log = _deviance(n / x, xp)
         deviation = x - n
         slope = xp.keep(bend / x)
-        scale = math.prod((a + i) / n for i in range(4)) * xp.sqrt(n / (2.0 * math.pi))
-        exponent = 3.5 * log - 0.5 * deviation * deviation * slope - _half(n)
+        exponent = 3.5 * log - 0.5 * deviation * deviation * slope
         density = xp.keep(scale * _density(exponent, xp))
         z = (deviation - 1 / 6 - 0.02 / (a + 4.0)) * xp.sqrt(slope)
-        return _normal_cdf(z, xp) + density * _raised(a, x), density
+        below = _normal_law(z, xp)[0] + density * _raised(a, x)
+        return below, density, density * (a - x)
 
     def middle(self, a: Numbers, b: Numbers, xp: Functions) -> Pair:
         return xp.log((a + 0.5) / b) - 1.0 / a, 1.0 / (a * a) + 1.0 / (a + 0.5)
@@ -262,15 +274,25 @@ class BetaFormulas(Formulas):
     def theta(self, t: Numbers, xp: Functions) -> Numbers:
         return 1.0 / (1.0 + xp.exp(-t))
 
-    def law(self, a: Numbers, b: Numbers, t: Numbers, xp: Functions) -> Pair:
-        # by Peizer and Pratt at a + 4 and b + 4
-        odds = xp.keep(xp.exp(-t))
+    def scale(self, a: Numbers, b: Numbers, xp: Functions) -> Numbers:
         m = a + 3.5
         n = b + 3.5
         s = a + b
-        p = xp.keep(1.0 / (1.0 + odds))
         total = s + 7.0
-        q = xp.keep(odds * p)
+        rise = math.prod((a + i) / m * (b + i) / n for i in range(4))
+        rise = rise / math.prod((s + i) / total for i in range(7))
+        rest = (1 / 12 - 1 / 360 / (total * total)) / total - _half(m) - _half(n)
+        return rise * xp.sqrt(m * n / total / (2.0 * math.pi)) * xp.exp(rest)
+
+    def law(self, members: Members, t: Numbers, xp: Functions) -> Triple:
+        # by Peizer and Pratt at a + 4 and b + 4
+        a, b, scale = members
+        m = a + 3.5
+        n = b + 3.5
+        s = xp.keep(a + b)
+        total = s + 7.0
+        p = xp.keep(1.0 / (1.0 + xp.exp(-t)))
+        q = xp.keep(1.0 / (1.0 + xp.exp(t)))
         bend_p, log_p = _deviance(m / total / p, xp)
         bend_q, log_q = _deviance(n / total / q, xp)
         bend = xp.keep(q * bend_p + p * bend_q)
@@ -278,17 +300,7 @@ class BetaFormulas(Formulas):
         exponent = 3.5 * (log_p + log_q) - 0.5 * deviation * deviation * bend / (
             total * p * q
         )
-        exponent = (
-            exponent
-            - _half(m)
-            - _half(n)
-            + (1 / 12 - 1 / 360 / (total * total)) / total
-        )
-        rise = math.prod((a + i) / m * (b + i) / n for i in range(4))
-        scale = rise / math.prod((s + i) / total for i in range(7))
-        density = xp.keep(
-            scale * xp.sqrt(m * n / total / (2.0 * math.pi)) * _density(exponent, xp)
-        )
+        density = xp.keep(scale * _density(exponent, xp))
         least = xp.keep(xp.high(p, _LEAST_THETA))
         upper = math.prod((least * (s + i) / (a + i) for i in range(4)), start=density)
         upper = upper * _raised(b, q * (s + 4), q)
@@ -296,7 +308,8 @@ class BetaFormulas(Formulas):
         z = (deviation + p / 3 - 1 / 6 - correction) * xp.sqrt(
             bend / ((total + 1 / 6) * p * q)
         )
-        return _normal_cdf(z, xp) + density * _raised(a, p * s, p) - upper, density
+        below = _normal_law(z, xp)[0] + density * _raised(a, p * s, p) - upper
+        return below, density, density * (a * q - b * p)
 
     def middle(self, a: Numbers, b: Numbers, xp: Functions) -> Pair:
         mean = xp.log((a + 0.5) / (b + 0.5)) - 1.0 / a + 1.0 / b
@@ -341,10 +354,15 @@ class NormalFormulas(Formulas):
     def theta(self, t: Numbers, xp: Functions) -> Numbers:
         return t
 
-    def law(self, a: Numbers, b: Numbers, t: Numbers, xp: Functions) -> Pair:
-        density = _density(-0.5 * (t - a) * (t - a) / b, xp)
-        density = density / xp.sqrt(2.0 * math.pi * b)
-        return _normal_cdf((t - a) / xp.sqrt(b), xp), density
+    def scale(self, a: Numbers, b: Numbers, xp: Functions) -> Numbers:
+        return 1.0 / xp.sqrt(b)
+
+    def law(self, members: Members, t: Numbers, xp: Functions) -> Triple:
+        a, _, scale = members
+        z = (t - a) * scale
+        below, density = _normal_law(z, xp)
+        density = xp.keep(scale * density)
+        return below, density, -density * scale * z
 
     def middle(self, a: Numbers, b: Numbers, xp: Functions) -> Pair:
         return a, b
@@ -388,9 +406,12 @@ class InverseGammaFormulas(Formulas):
     def theta(self, t: Numbers, xp: Functions) -> Numbers:
         return xp.exp(t)
 
-    def law(self, a: Numbers, b: Numbers, t: Numbers, xp: Functions) -> Pair:
-        below, density = _GAMMA.law(a, b, -t, xp)
-        return 1.0 - below, density
+    def scale(self, a: Numbers, b: Numbers, xp: Functions) -> Numbers:
+        return _GAMMA.scale(a, b, xp)
+
+    def law(self, members: Members, t: Numbers, xp: Functions) -> Triple:
+        below, density, slope = _GAMMA.law(members, -t, xp)
+        return 1.0 - below, density, -slope
 
     def middle(self, a: Numbers, b: Numbers, xp: Functions) -> Pair:
         mean, square = _GAMMA.middle(a, b, xp)
@@ -774,8 +795,9 @@ def mixture_summaries(
     weight = weight[counts]
     a = a[counts]
     b = b[counts]
+    members = a, b, family.scale(a, b, ARRAYS)
     if zero is not None and not family.positive:
-        below = (weight * laws[-1](a, b, 0.0, ARRAYS)[0]).sum(axis=0)
+        below = (weight * laws[-1](members, 0.0, ARRAYS)[0]).sum(axis=0)
     stages = [(family.law, _EVERY)] * (len(weight) > _MANY) + [(law, 1) for law in laws]
     for prob in probs:
         levels = prob + 0.0 * mean, 0.0 if zero is None else zero, below
@@ -783,8 +805,8 @@ def mixture_summaries(
         for law, every in stages:
             ends = np.full((2, len(t)), [[-family.end], [family.end]])
             share = weight[::every] / weight[::every].sum(axis=0)
-            members = share, a[::every], b[::every]
-            root = _solved(law, members, (goal, unit, t, *ends))
+            some = share, *(values[::every] for values in members)
+            root = _solved(law, some, (goal, unit, t, *ends))
             t = np.where(np.isnan(root), t, root)
         out.append(np.where(at_zero, 0.0, family.theta(root, ARRAYS)))
     return np.array(out if zero is None else [*out, zero])
@@ -809,8 +831,8 @@ def start(
     goal = xp.keep(xp.log(share / (1.0 - share)))
     sd = xp.keep(xp.sqrt(square))
     t = xp.keep(xp.clip(middle + sd * goal / 1.702, -family.end, family.end))
-    p, density = family.law(a, b, t, xp)
-    t = xp.clip(t + newton(goal, p, density, sd, xp)[1], -family.end, family.end)
+    law = family.law((a, b, family.scale(a, b, xp)), t, xp)
+    t = xp.clip(t + halley(goal, law, sd, xp)[1], -family.end, family.end)
     at_zero = (level >= under) & (level < under + zero)
     return goal, t, xp.low(sd, 0.1 * family.end), at_zero
 
@@ -819,10 +841,10 @@ def _solved(
     law: Law, members: Sequence[Numbers], state: Sequence[Numbers], steps: int = 200
 ) -> Numbers:
     """Places where mixtures have levels, from `state`: logits, sds, first guesses and bounds."""
-    weight, a, b = members
+    weight, *others = members
     goal, unit, t, low, high = state
-    p, density = ((weight * v).sum(axis=0) for v in law(a, b, t, ARRAYS))
-    gap, step = newton(goal, p, density, unit, ARRAYS)
+    sums = [(weight * values).sum(axis=0) for values in law(others, t, ARRAYS)]
+    gap, step = halley(goal, sums, unit, ARRAYS)
     low = np.where(gap > 0, t, low)
     high = np.where(gap > 0, high, t)
     step = np.clip(step, 0.7 * (low - t), 0.7 * (high - t))
@@ -835,16 +857,17 @@ def _solved(
     return t
 
 
-def newton(
-    goal: Numbers, p: Numbers, density: Numbers, unit: Numbers, xp: Functions
-) -> Pair:
-    """Distance of a distribution function from a level, as logits, and Newton's step to it."""
+def halley(goal: Numbers, law: Sequence[Numbers], unit: Numbers, xp: Functions) -> Pair:
+    """Distance of a distribution function from a level, as logits, and Halley's step to it."""
+    p, density, slope = law
     p = xp.keep(xp.clip(p, 1e-300, 1.0 - 1e-16))
     gap = xp.keep(goal - xp.log(p / (1.0 - p)))
     # where a distribution function has no digits left, no more is known than its width; nodes with
     # negative weights can take it below 0
     has_digits = (p > 1e-300) & (p < 1.0 - 1e-9)
     spread = xp.where(has_digits, p * (1.0 - p), 1.0)
-    slope = xp.high(xp.where(has_digits, density, 0.0) / spread, 1e-3 / unit)
+    rise = xp.keep(xp.high(xp.where(has_digits, density, 0.0) / spread, 1e-3 / unit))
+    bend = slope / xp.high(density, 1e-100) - rise * (1.0 - 2.0 * p)
+    turn = 1.0 + 0.5 * gap / rise * xp.where(has_digits, bend, 0.0)
     most = (3.0 + xp.high(gap, -gap)) * unit
-    return gap, xp.clip(gap / slope, -most, most)
+    return gap, xp.clip(gap / rise / xp.clip(turn, 0.5, 2.0), -most, most)

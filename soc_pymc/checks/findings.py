@@ -64,7 +64,8 @@ class Remedy:
         Roles to give to columns of the items, or other arguments of theirs.
     nats : float
         How much larger the log predictive density of all items is under a quick fit of this to
-        them, each item left out: about what `soc.compare` says of fits. NaN where none was made.
+        them than under the same of the present prior, each item left out: about what `soc.compare`
+        says of fits. NaN where none was made.
     """
 
     check: str

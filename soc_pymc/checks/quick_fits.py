@@ -20,8 +20,9 @@ from .observations import Observations, observe, totals_without_folds
 
 _DRAWS = 100  # of the present fit
 _MOST_ROWS = 5_000  # most rows whose densities are compared, a random subset
-# levels up to which a grid of theta in each takes reasonable time
+# levels up to which a grid of theta in each, or any fit, takes reasonable time
 _MOST_LEVELS = 12
+_MOST_FITTED = 1_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,44 +44,57 @@ class QuickFits:
         return self.items.sample(_MOST_ROWS, rng)[0]
 
     @cached_property
-    def _density(self) -> Floats:
+    def _present(self) -> Floats:
         """Log densities (rows,) under the present fit."""
         columns = self.items.at(self._place).columns
         if not self.made_fit:
             return self.present.log_mean_density(columns)
         return _left_out(posterior_under(self.present.curves.thin(_DRAWS)), columns)
 
-    def gain(self, remedy: Remedy) -> float:
-        """Nats that a fit of a remedy gains over all items, each of them left out.
+    @cached_property
+    def _again(self) -> Floats:
+        """Log densities (rows,) under a fit of the present prior to these items."""
+        return self._present if self.made_fit else self._fitted(self.present.prior, {})
 
-        NaN if the remedy is no other fit, or it takes long.
+    def gain(self, remedy: Remedy) -> float:
+        """Nats that a fit of a remedy gains over one of the present prior, all items left out.
+
+        A fit of the present prior gains them over the present fit. NaN if the remedy is no fit, or
+        it takes long.
         """
         prior = remedy.prior or self.present.prior
-        roles: Any = remedy.roles
+        roles = remedy.roles
         by_roles = isinstance(self.data, Items) and "cluster" not in roles
         if not (remedy.prior or roles) or (roles and not by_roles):
             return np.nan
-        if "group" in roles:
-            prior = replace(prior, groups=True)
-        # which loads PyMC
-        from ..inference.fitting import rough_curves
-
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                data = _with_roles(self.data, roles)
-                stats = _with_roles(self.all_items, roles)
-                if isinstance(stats, Items):
-                    stats = totals_without_folds(stats)
-                if takes_long(prior, stats):
-                    return np.nan
-                curves = rough_curves(stats, prior)
-                rows = observe(curves, data).at(self._place)
-                density = _left_out(posterior_under(curves), rows.columns)
+                if prior == self.present.prior and not roles:
+                    gain = self._again - self._present
+                else:
+                    gain = self._fitted(prior, roles) - self._again
         except (SocError, np.linalg.LinAlgError):
             return np.nan
-        gain = rows.n @ (density - self._density)
-        return float(gain * self.items.n.sum() / rows.n.sum())
+        n = self.items.n
+        return float(n[self._place] @ gain * n.sum() / n[self._place].sum())
+
+    def _fitted(self, prior: Prior, roles: Any) -> Floats:
+        """Log densities (rows,) of items left out of a fit; NaN if it takes long."""
+        # which loads PyMC
+        from ..inference.fitting import rough_curves
+
+        if "group" in roles:
+            prior = replace(prior, groups=True)
+        data = _with_roles(self.data, roles)
+        stats = _with_roles(self.all_items, roles)
+        if isinstance(stats, Items):
+            stats = totals_without_folds(stats)
+        if takes_long(prior, stats) or len(stats.groups) > _MOST_FITTED:
+            return np.full(len(self._place), np.nan)
+        curves = rough_curves(stats, prior)
+        rows = observe(curves, data).at(self._place)
+        return _left_out(posterior_under(curves), rows.columns)
 
 
 def takes_long(prior: Prior, stats: Statistics) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from .._lib.arrays import Columns, Floats, Pair, Triple
-from ..prior_table import ARRAYS, Formulas, Mixture, mixture_summaries, moments
+from ..prior_table import ARRAYS, Formulas, Members, Mixture, mixture_summaries, moments
 from .mixtures import Components
 from .outcome import Outcome
 from .rows import RowSums
@@ -170,13 +170,14 @@ class Family(Formulas, Components):
                 out[:, part] = mixture_summaries(self, mixture, probs, laws)
         return out
 
-    def _law(self, a: Floats, b: Floats, t: Floats, xp: SimpleNamespace) -> Pair:
+    def _law(self, members: Members, t: Floats, xp: SimpleNamespace) -> Triple:
         """Distribution function and density at places t."""
+        a, b, _ = members
         below = 1.0 - self.above_place(t, a, b)
         faint = (below < _ROUNDED_TAIL).all(axis=0)
         if faint.any():  # their digits went with the difference from 1
             below = np.where(faint, self.cdf(self.natural(t), a, b), below)
-        return below, self.law(a, b, t, xp)[1]
+        return below, *self.law(members, t, xp)[1:]
 
     # --- outcomes, averaged over theta
 

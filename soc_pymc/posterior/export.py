@@ -5,9 +5,10 @@ of distinct items; they are joined to its nodes, and sums over the nodes give th
 """
 
 import json
+import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from itertools import count as numbered
@@ -50,18 +51,17 @@ _TIMES = (0.25, 1.0, 4.0, 16.0)
 _ALL = 2**62
 # engines on which joins are faster than windows, or for which Ibis compiles no windows
 _JOINING = ("duckdb", "polars")
-# PostgreSQL expects one row from a join on several keys, and then compares all with all
-_NUMBERING = ("postgres",)
-# Newton steps for quantiles on the nodes
+# Halley's steps for quantiles on the nodes
 _STEPS = 3
-_MIXTURE_STEPS = 4
 # PostgreSQL fails where an exponential or product underflows or overflows
 _LEAST_EXPONENT = -690.0
 _MOST_EXPONENT = 138.0
 # dialects by their names in Ibis and SQLGlot: Ibis compiles Spark's only for a session
 _DIALECTS = {"pyspark": ("databricks", "spark"), "spark": ("databricks", "spark")}
+_NESTING = ("spark", "databricks")
 _MOST_TEXT = 1_000_000  # characters of a SELECT
 _PART = r'(?:[^\W\d]\w*|"(?:[^"\x00-\x1f]|"")+")'
+_READ = re.compile(r"_\['(\w+)'\]")  # a column, as Ibis shows it
 _NAME = re.compile(rf"{_PART}(?:\.{_PART}){{0,2}}")
 
 
@@ -375,17 +375,16 @@ def _refuse_columns(columns: Sequence[str], roles: Roles, names: Sequence[str]) 
 class _Sheet:
     """Rows of items with `keys`, and functions `xp` of `prior_table` that add columns to them.
 
-    Columns are deferred: each is read from the rows as they are when it is used.
+    Columns are deferred until rows are needed: those that do not read each other are computed
+    together, and none is carried further than it is read.
     """
 
-    def __init__(
-        self, rows: Any, keys: Sequence[str], engine: str, carried: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, rows: Any, keys: Sequence[str], engine: str) -> None:
         import ibis
 
-        self.rows = rows
+        self._rows = rows
+        self._pending = dict[str, Any]()
         self.keys = list(keys)
-        self.carried = list(carried)  # further columns that items have
         self.engine = engine
         self.low = ibis.least
         self.high = ibis.greatest
@@ -398,39 +397,64 @@ class _Sheet:
     def __getitem__(self, name: str) -> Any:
         return self._columns[f"soc_{name}"]
 
+    @property
+    def rows(self) -> Any:
+        """The rows with all columns."""
+        return self._computed(None)
+
+    @rows.setter
+    def rows(self, rows: Any) -> None:
+        self._rows = rows
+        self._pending = {}
+
+    def _computed(self, names: Iterable[str] | None) -> Any:
+        """The rows with the columns of these names alone, or with all of them."""
+        rows = self._rows
+        reads = {name: _reads(value) for name, value in self._pending.items()}
+        # the layer of SELECTs that computes a column, and the last one that reads it
+        layers = dict.fromkeys(rows.columns, 0)
+        for name, columns in reads.items():
+            layers[name] = 1 + max((layers[column] for column in columns), default=0)
+        last = dict.fromkeys(names or layers, math.inf)
+        for name in reversed(reads):
+            for column in reads[name] if name in last else ():
+                last[column] = max(last.get(column, 0), layers[name])
+        for layer in range(1, max(layers.values()) + 1):
+            kept = [name for name in rows.columns if last.get(name, 0) > layer]
+            new = [name for name in last if layers[name] == layer]
+            rows = rows.select(*kept, **{name: self._pending[name] for name in new})
+            rows = self._apart(rows)
+        self.rows = rows if names is None else rows.select(*names)
+        return self._rows
+
+    def _apart(self, rows: Any) -> Any:
+        """Rows whose columns are not computed again at each use."""
+        return rows.limit(_ALL) if self.engine == "postgres" else rows
+
     def add(self, **values: Any) -> "_Sheet":
         """Add columns, computed once each."""
-        rows = self.rows.mutate(
-            **{f"soc_{name}": value for name, value in values.items()}
-        )
-        self.rows = rows.limit(_ALL) if self.engine == "postgres" else rows
+        new = {f"soc_{name}": value for name, value in values.items()}
+        if new.keys().isdisjoint([*self._rows.columns, *self._pending]):
+            self._pending |= new
+        else:
+            self.rows = self._apart(self.rows.mutate(**new))
         return self
 
     def on(self, rows: Any) -> "_Sheet":
         """Other rows of these items."""
-        return _Sheet(rows, self.keys, self.engine, self.carried)
-
-    def numbered(self) -> "_Sheet":
-        """Number distinct items for engines that plan badly for several keys."""
-        import ibis
-
-        if self.engine in _NUMBERING:
-            self.add(item=ibis.row_number())
-            self.carried = self.keys
-            self.keys = ["soc_item"]
-        return self
+        return _Sheet(rows, self.keys, self.engine)
 
     def grouped(self, *names: str, **aggregates: Any) -> Any:
         """Aggregates of the rows of each item, and of equal values of columns."""
         by = [*self.keys, *(f"soc_{name}" for name in names)]
         columns = {f"soc_{name}": value for name, value in aggregates.items()}
-        columns |= {name: self._columns[name].max() for name in self.carried}
-        return self.rows.group_by(by).aggregate(**columns)
+        read = set().union(*map(_reads, columns.values())) - {*by}
+        return self._computed([*by, *read]).group_by(by).aggregate(**columns)
 
     def only(self, *names: str) -> Any:
         """The rows with the keys and these columns alone."""
-        columns = [f"soc_{name}" for name in names]
-        return self.rows.select(*self.keys, *self.carried, *columns)
+        columns = [*self.keys, *(f"soc_{name}" for name in names)]
+        return self._computed(dict.fromkeys(columns))
 
     def _named(self, value: Any) -> str:
         self.add(**{(name := next(self._names)): value})
@@ -475,7 +499,8 @@ class _Sheet:
         """
         named = {next(self._names): value for value in aggregates}
         if self.engine in _JOINING:
-            self.rows = self.rows.inner_join(self.grouped(**named), self.keys)
+            rows = self.rows
+            self.rows = rows.inner_join(self.on(rows).grouped(**named), self.keys)
         else:
             keys = [self._columns[key] for key in self.keys]
             self.add(**{k: value.over(group_by=keys) for k, value in named.items()})
@@ -495,6 +520,13 @@ class _Sheet:
         return [self[name] for name in names]
 
 
+def _reads(value: Any) -> set[str]:
+    """Names of the columns that a deferred value reads."""
+    from ibis.common.deferred import Deferred
+
+    return set(_READ.findall(repr(value))) if isinstance(value, Deferred) else set()
+
+
 def _sheet_of(curves: Curves, table: Any, engine: str) -> _Sheet:
     """The user's table, whose items have score, outcome, size and group as keys."""
     keys = [f"soc_{key}" for key in ("t", "y", "n", *["code"] * bool(curves.groups))]
@@ -510,20 +542,20 @@ def _expression(
     table = sheet.rows
     keys = sheet.keys
     rows = _with_keys(sheet, curves, roles)
-    items = sheet.on(rows.select(keys).distinct()).numbered()
+    items = sheet.on(rows.select(*dict.fromkeys([*sheet.keys, *keys])).distinct())
     nodes = _with_averages(items, curves, nodes)
     if len(levels):
         _add_quantiles(items, nodes, curves, levels)
     mean, variance = prior_table.with_zeros(
         items["mean"], items["variance"], items["p_zero"]
     )
+    *names, _ = _new_columns(curves, levels)
     scored = items.add(
         theta_mean=mean, theta_var=variance, theta_sd=variance.sqrt()
-    ).rows
+    ).only(*names, "flagged")
     # bad items have harmless keys; no item is left if the prior's table belongs to another fit
-    joined = rows.inner_join(scored, keys)
+    joined = rows.inner_join(scored, sheet.keys)
     null = ibis.null("float64")
-    *names, _ = _new_columns(curves, levels)
     new = {name: joined.soc_good.ifelse(joined[f"soc_{name}"], null) for name in names}
     new["flagged"] = joined.soc_good.ifelse(
         joined.soc_flagged > 0, ibis.null("boolean")
@@ -566,7 +598,14 @@ def _with_keys(sheet: _Sheet, curves: Curves, roles: Roles) -> Any:
     sheet.add(**{key: ibis.ifelse(sheet["good"], v, x) + 0.0 for key, v, x in defaults})
     keys = zip(("t", "y", "n"), bounds, strict=True)
     whole = [sheet[key] == sheet[key].floor() for key, bound in keys if bound.whole]
-    return sheet.add(good=reduce(and_, whole, sheet["good"])).rows
+    sheet.add(good=reduce(and_, whole, sheet["good"]))
+    rows = sheet.rows
+    if sheet.engine != "postgres":
+        return rows
+    # it expects one row of a join on several keys, and then compares all with all
+    number = ibis.dense_rank().over(order_by=sheet.keys)
+    sheet.keys = ["soc_item"]
+    return rows.mutate(soc_item=number)
 
 
 def _with_averages(xp: _Sheet, curves: Curves, nodes: Any) -> Any:
@@ -584,7 +623,7 @@ def _with_averages(xp: _Sheet, curves: Curves, nodes: Any) -> Any:
     nodes = nodes.select(
         **{f"soc_{name}": nodes[name].cast(kind) for name, kind in kinds.items()}
     )
-    xp.rows = xp.only("cell", "x", "w").inner_join(nodes, "soc_cell")
+    xp.rows = xp.only("cell", "x", "w", "y", "n").inner_join(nodes, "soc_cell")
     node = {name: xp[name] for name in columns}
     node["is_zero"] = xp["node"] == int(columns["node"].max())
     place = prior_table.Place(*(xp[name] for name in ("x", "w", "y", "n")))
@@ -594,6 +633,7 @@ def _with_averages(xp: _Sheet, curves: Curves, nodes: Any) -> Any:
     size = xp.high(theta.weight, -theta.weight)
     weight = xp.where(size < prior_table.FAINT, 0.0, theta.weight)
     xp.add(weight=weight, a=theta.a, b=theta.b)
+    xp.add(scale=family.scale(xp["a"], xp["b"], xp))
     items = {
         "mean": mean,
         "variance": within + between,
@@ -602,18 +642,20 @@ def _with_averages(xp: _Sheet, curves: Curves, nodes: Any) -> Any:
         "below": xp.exact(0.0),
     }
     if meta["zero"] and not family.positive:
-        below, _ = family.law(xp["a"], xp["b"], 0.0, xp)
+        below, *_ = family.law((xp["a"], xp["b"], xp["scale"]), 0.0, xp)
         (items["below"],) = xp.total(xp["weight"] * below)
     xp.add(**items)
-    nodes = xp.only("weight", "a", "b")
+    rows = xp.only("node", "weight", "a", "b", "scale", *items)
     xp.rows = xp.grouped(**{name: xp[name].max() for name in items})
-    return nodes
+    # every item keeps a node
+    counted = rows.filter((rows.soc_weight != 0.0) | (rows.soc_node == 0))
+    return xp.on(counted).only("weight", "a", "b", "scale")
 
 
 def _add_quantiles(
     xp: _Sheet, nodes: Any, curves: Curves, levels: Sequence[float]
 ) -> None:
-    """Add quantiles to items, by steps of Newton's method on the distribution of their nodes."""
+    """Add quantiles to items, by steps of Halley's method on the distribution of their nodes."""
     import ibis
 
     meta = described(curves)[0]
@@ -628,15 +670,17 @@ def _add_quantiles(
     xp.add(goal=goal, q=q, unit=unit, at_zero=at_zero.ifelse(1.0, 0.0))
     averages = ["mean", "variance", "p_zero"]
     state = [*averages, "flagged", "at_zero", "goal", "unit", "q"]
-    for _ in range(_MIXTURE_STEPS if meta["mixture"] else _STEPS):
-        of_items = xp.only(*state, "number").drop(xp.carried)
-        pairs = xp.on(nodes.inner_join(of_items, xp.keys))
-        law = family.law(pairs["a"], pairs["b"], pairs["q"], pairs)
-        p, density = ((pairs["weight"] * values).sum() for values in law)
+    for _ in range(_STEPS):
+        pairs = xp.on(nodes.inner_join(xp.only(*state, "number"), xp.keys))
+        members = [pairs[name] for name in ("a", "b", "scale")]
+        law = family.law(members, pairs["q"], pairs)
+        sums = [pairs.keep(pairs["weight"] * part).sum() for part in law]
+        parts = dict(zip(("p", "density", "slope"), sums, strict=True))
         same = {name: pairs[name].max() for name in state}
-        xp.rows = pairs.grouped("number", p=p, density=density, **same)
-        goal, p, density, unit = (xp[name] for name in ("goal", "p", "density", "unit"))
-        gap, step = prior_table.newton(goal, p, density, unit, xp)
+        xp.rows = pairs.grouped("number", **parts, **same)
+        gap, step = prior_table.halley(
+            xp["goal"], [xp[name] for name in parts], xp["unit"], xp
+        )
         xp.add(gap=gap, q=xp.clip(xp["q"] + step, -family.end, family.end))
     is_zero = xp["at_zero"] > 0
     close = is_zero | (xp.high(xp["gap"], -xp["gap"]) < prior_table.CLOSE)
@@ -684,7 +728,7 @@ def _text_of(scored: Any, tables: Mapping[str, str], dialect: str) -> str:
     values = [write(name, v.data.to_pyarrow(v.schema)) for name, v in small.items()]
     try:
         tree: Any = compiler.to_sqlglot(scored)
-        _flatten(tree, values)
+        _define(tree, values, written)
         for node in list(tree.find_all(sqlglot.exp.Table)):
             if node.name in sources:
                 source = sources[node.name].copy()
@@ -705,8 +749,12 @@ def _text_of(scored: Any, tables: Mapping[str, str], dialect: str) -> str:
     return text
 
 
-def _flatten(tree: Any, values: Sequence[Any]) -> None:
-    """Make definitions of nested SELECTs, which are too deep for the parsers of some engines."""
+def _define(tree: Any, values: Sequence[Any], dialect: str) -> None:
+    """Begin with `values`, and write SELECTs so that engines plan them fast.
+
+    Nested ones are too deep for the parsers of some engines, and become definitions. Spark takes
+    long to plan definitions, and numbers that it reads as decimals.
+    """
     from sqlglot import exp
 
     clause = tree.find(exp.With)
@@ -715,8 +763,27 @@ def _flatten(tree: Any, values: Sequence[Any]) -> None:
     for table in tree.find_all(exp.Table):
         if table.name in queries:
             table.set("this", exp.to_identifier(f"soc_{table.name}"))
+    if dialect in _NESTING:
+        for literal in tree.find_all(exp.Literal):
+            if not literal.is_string and "." in literal.name:
+                # one literal may be in several places
+                literal.set("this", literal.name.rstrip("D") + "D")
+    else:
+        queries = _flat(queries, tree)
+    definitions = [_defined(f"soc_{name}", query) for name, query in queries.items()]
+    clause.set("expressions", [*values, *definitions])
+    if dialect == "postgres":  # which plans these apart then, in less time
+        sums = (query for query in definitions if query.this.args.get("group"))
+        for definition in (*values, *sums):
+            definition.set("materialized", True)
+
+
+def _flat(queries: Mapping[str, Any], tree: Any) -> dict[str, Any]:
+    """Definitions by name, and nested SELECTs of these and of a query as further ones."""
+    from sqlglot import exp
+
     parts = {}
-    for name, query in (queries | {"": tree}).items():
+    for name, query in ({**queries, "": tree}).items():
         for nested in reversed([*query.find_all(exp.Subquery)]):
             part = nested.alias
             while part in queries or part in parts:
@@ -727,8 +794,7 @@ def _flatten(tree: Any, values: Sequence[Any]) -> None:
             nested.replace(exp.Table(this=source, alias=alias))
         parts[name] = query
     del parts[""]
-    definitions = (_defined(f"soc_{name}", query) for name, query in parts.items())
-    clause.set("expressions", [*values, *definitions])
+    return parts
 
 
 def _defined(name: str, query: Any) -> Any:

@@ -66,6 +66,7 @@ def hostile(example):
     return items, stats, fit
 
 
+@pytest.mark.slow
 def test_hostile_names_come_back_and_are_shown_as_text(hostile, tmp_path):
     items, stats, fit = hostile
     stats.save(tmp_path / "stats.nc")

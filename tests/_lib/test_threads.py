@@ -117,6 +117,7 @@ def test_a_process_that_is_forked_within_a_call_has_no_limit():
     assert status() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_of_blas")
 def test_an_interrupt_anywhere_leaves_no_limit():
     call = one_blas_thread(of_blas)

@@ -55,6 +55,7 @@ def test_numpy_and_pymc_have_the_same_parameters(example, name):
         np.testing.assert_array_equal(ours.constants[key][1], values)
 
 
+@pytest.mark.slow
 def test_where_an_added_scale_underflows_there_is_no_density(small_statistics):
     prior = soc.Gamma()
     with soc.model(small_statistics, prior) as model:

@@ -1,4 +1,4 @@
-"""Seconds of the text of `soc.posterior_sql` by items and engine, and slopes of time by items.
+"""Seconds of the text of `soc.posterior_sql` by items, family and engine; slopes of time by items.
 
 A slope of 1 is time in proportion to the items. Each time is the least of three, or of fewer beyond
 twenty seconds.
@@ -6,7 +6,7 @@ twenty seconds.
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import duckdb
@@ -17,10 +17,11 @@ import pyarrow as pa
 
 import soc_pymc as soc
 from tests import postgres
+from tests.examples import CASES, FAMILIES
 from tests.fixtures import spark_session
 from tests.studies.common import Choice, counts, fit, options, show, summarize
 
-_QUERY = "WITH scored AS ({}) SELECT sum(theta_mean), sum(theta_q95) FROM scored"
+_QUERY = "SELECT sum(theta_mean), sum(theta_q95) FROM ({}) AS scored"
 Run = Callable[[str], Any]
 
 
@@ -41,9 +42,11 @@ def on_postgres(stack: contextlib.ExitStack, table: pa.Table) -> Run:
 
 
 def on_spark(stack: contextlib.ExitStack, table: pa.Table) -> Run:
-    """Runs queries on Spark in this process."""
+    """Runs queries on Spark in this process, which compiles them as it does by default."""
     session = spark_session()
     stack.callback(session.stop)
+    session.conf.set("spark.sql.codegen.wholeStage", "true")
+    session.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
     session.conf.set("spark.sql.analyzer.maxIterations", "300")
     session.createDataFrame(table).createOrReplaceTempView("items")
     return lambda text: session.sql(text).collect()
@@ -52,37 +55,62 @@ def on_spark(stack: contextlib.ExitStack, table: pa.Table) -> Run:
 ENGINES = {"duckdb": on_duckdb, "postgres": on_postgres, "spark": on_spark}
 
 
-def seconds(engine: str, text: str, table: pa.Table) -> float:
-    """Least seconds of three runs."""
+def seconds(engine: str, fit: soc.Fit, frame: pd.DataFrame, what: str) -> float:
+    """Least seconds of three runs over the items in a frame."""
     times: list[float] = []
+    text = soc.posterior_sql(fit, "items", dialect=engine)
     with contextlib.ExitStack() as stack:
-        run = ENGINES[engine](stack, table)
+        run = ENGINES[engine](stack, pa.Table.from_pandas(frame, preserve_index=False))
         while len(times) < 3 and sum(times) < 20:
             start = time.perf_counter()
             run(_QUERY.format(text))
             times.append(time.perf_counter() - start)
-    print(f"{engine}, {len(table):,} items: {min(times):.3g} s", flush=True)
+    print(f"{engine}, {what}, {len(frame):,} items: {min(times):.3g} s", flush=True)
     return min(times)
+
+
+def by_items(engines: Sequence[str], sizes: Sequence[int]) -> None:
+    """Times counts by their number."""
+    frame = soc.simulation.s1(max(sizes) + 5000, seed=0)
+    model = fit(summarize(counts(frame.head(5000)), bins=50))
+    frame = frame[["score", "count", "exposure"]]
+    columns = {
+        engine: {n: seconds(engine, model, frame.tail(n), "gamma") for n in sizes}
+        for engine in engines
+    }
+    table = pd.DataFrame(columns)
+    slopes = np.log(table).diff().div(np.diff(np.log(table.index), prepend=np.nan), axis=0)
+    show(table, "Seconds by items")
+    show(slopes, "Slopes of time from the items before")
+
+
+def by_family(engines: Sequence[str], names: Sequence[str], number: int) -> None:
+    """Times the families of `tests.examples`, and further terms."""
+    columns: dict[str, dict[str, float]] = {engine: {} for engine in engines}
+    for name in names:
+        case = CASES[name]
+        make = getattr(case.frame, "func", case.frame)  # some are partial functions
+        frame = make(number, 77)
+        frame = frame[list(case.items(frame).roles.values())]
+        model = case.fit()
+        for engine in engines:
+            columns[engine][name] = seconds(engine, model, frame, name)
+    show(pd.DataFrame(columns), f"Seconds of {number:,} items")
 
 
 def main() -> None:
     """Times all engines."""
-    few = {"items": [100, 200], "engines": ["duckdb"]}
-    chosen = options(__doc__, few, items=(100, 1000, 10_000), engines=Choice(ENGINES))
-    frame = soc.simulation.s1(max(chosen.items) + 5000, seed=0)
-    model = fit(summarize(counts(frame.head(5000)), bins=50))
-    columns = ["score", "count", "exposure"]
-    rows: dict[int, dict[str, float]] = {items: {} for items in chosen.items}
-    for engine in chosen.engines:
-        text = soc.posterior_sql(model, "items", dialect=engine)
-        for items in chosen.items:
-            part = frame.tail(items)[columns]
-            table = pa.Table.from_pandas(part, preserve_index=False)
-            rows[items][engine] = seconds(engine, text, table)
-    table = pd.DataFrame(rows).T
-    slopes = np.log(table).diff().div(np.diff(np.log(table.index), prepend=np.nan), axis=0)
-    show(table, "Seconds by items")
-    show(slopes, "Slopes of time from the items before")
+    few = {"items": [100, 200], "engines": ["duckdb"], "families": ["normal"], "number": 100}
+    chosen = options(
+        __doc__,
+        few,
+        items=(100, 1000, 10_000),
+        engines=Choice(ENGINES),
+        families=Choice([*FAMILIES, "groups", "zeros"]),
+        number=3000,
+    )
+    by_items(chosen.engines, chosen.items)
+    by_family(chosen.engines, chosen.families, chosen.number)
 
 
 if __name__ == "__main__":

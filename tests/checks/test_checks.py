@@ -184,7 +184,8 @@ def test_tails_of_skewed_replicates_are_at_their_level(law):
 NULLS = [(43, "counts", 0.8), (20, "trials", 0.6), (300, "counts", 0.4), (1000, "values", 0.8)]
 
 
-@pytest.mark.parametrize(("n", "kind", "sd"), thinned(NULLS, [NULLS[0]]))
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "kind", "sd"), NULLS)
 def test_dispersion_is_at_its_level_on_few_items(n, kind, sd):
     """Of 200 sets of the fit's own outcomes at most 6 have p < .01: 2 are expected.
 
@@ -439,6 +440,7 @@ def test_slices_that_are_off_together_fail_together(seed):
     assert "No single remedy" in result.advice[0]
 
 
+@pytest.mark.slow
 def test_advice_on_many_items_says_how_small_the_departure_is():
     """A distance of 0.0075 fails for 120,000 items as a whole, and for none of their fifths."""
     result = with_pit(simulate(120_000, 0, "values"), 0.0075)

@@ -54,7 +54,8 @@ def test_a_term_in_exposure_is_chosen_and_saved(tmp_path):
     )
 
 
-@pytest.mark.parametrize("fault", thinned(["none", "exposure"], ["none"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["none", "exposure"])
 def test_what_a_term_gains_at_the_mode_is_not_less_than_left_out(fault):
     """One nat below the gain in leave-one-out at most; a term that gains nothing is not fitted."""
     frame = count_frame(1500, seed=7) if fault == "none" else faulty_frame("exposure")

@@ -177,6 +177,7 @@ def test_an_id_may_have_a_row_each_day(id_table):
         fold_statistics(pa.concat_tables([*days, days[0]]), id="number", date="day")
 
 
+@pytest.mark.slow
 def test_averages_are_sums_over_their_events(tmp_path):
     """Bit for bit in statistics and posteriors, in memory and in SQL, also of a fit read again."""
     frame = amount_frame(1500).rename(columns={"amount": "mean"})

@@ -77,6 +77,7 @@ def test_engines_count_rows_by_their_weights(engine, put_on):
     assert_same_sums(stats, expected)
 
 
+@pytest.mark.slow
 def test_checks_and_posteriors_read_rows_as_equal_items():
     items, repeated = weighted_items("successes", n=150)
     fit = soc.fit(soc.summarize(repeated, on_leakage="ignore", **QUIET), **FAST)

@@ -113,9 +113,8 @@ VARIANCES = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", thinned(["normal_mixture", "beta_mixture", "zeros", "sized"], ["zeros"])
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["normal_mixture", "beta_mixture", "zeros", "sized"])
 def test_replicates_of_mixtures_have_the_moments_of_their_items(name):
     """In 100 draws at five scores: mean and sd of z are 0 and 1 to five of their errors."""
     items, _, fit = made(name)
@@ -233,7 +232,8 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", thinned(CHANGES, ["other draws"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("change", CHANGES)
 def test_saved_groups_are_computed_when_read(small_fit, change, tmp_path, monkeypatch):
     """They are those of the fit, whatever was changed; only parts of them are computed to save."""
     fit = replace(small_fit, data=CHANGES[change](small_fit.data))

@@ -75,7 +75,7 @@ def test_outcomes_do_not_matter(example):
 def test_every_prior(example, name):
     """Outcomes are possible, and curves finite."""
     found = soc.prior_predictive(CASES[name].prior, example(name).statistics, draws=20, items=200)
-    kind = example(name).case.items(None).outcome
+    kind = example(name).items.outcome
     outcome = found["prior_predictive"][kind.observed]
     assert outcome.shape == (1, 20, 200)
     assert np.isfinite(found["prior"]["mean"]).all()

@@ -76,7 +76,7 @@ def assert_close(found, exact, columns=(*MOMENTS, *LIMITS), most_flagged=0.05):
     """Checks rows that are not flagged, in any order, to the digits that all forms share.
 
     Moments are sums in any order of numbers that a text writes with nine digits: 5e-9. The last
-    step of Newton's method to a quantile leaves at most 1e-6.
+    step of Halley's method to a quantile leaves at most 1e-6.
     """
     found = found.sort_values("id", ignore_index=True)
     assert list(found["id"]) == list(exact["id"])
@@ -214,15 +214,14 @@ def test_dialects_that_cannot_express_the_text_are_refused(fit, dialect, reason)
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_postgres_joins_items_on_one_whole_number(fit):
     """It expects one row of a join on several keys; then it compares all rows with all others."""
     text = soc.posterior_sql(fit, "items", prior="prior", dialect="postgres")
     tree = sqlglot.parse_one(text, read="postgres")
     joins = [join.args["on"] for join in tree.find_all(sqlglot.exp.Join) if join.args.get("on")]
-    several = [keys for keys in joins if keys.find(sqlglot.exp.And)]
     assert len(joins) > 5
-    # of the items with the user's rows
-    assert several == [tree.args["joins"][0].args["on"]]
+    assert not any(keys.find(sqlglot.exp.And) for keys in joins)
 
 
 @pytest.mark.slow
@@ -282,7 +281,7 @@ ROWS = {
 def test_rows_that_would_be_refused_are_null(example, name, engine, put_on):
     """Moments of good rows are finite, and all of bad ones NULL, whether missing or NaN."""
     (good, bad), case = ROWS[name], example(name).case
-    names = case.items(None).roles.values()
+    names = example(name).items.roles.values()
     columns = {
         column: pa.array(value, pa.float64(), from_pandas=False)
         for column, value in zip(names, zip(*good, *bad, strict=True), strict=True)
@@ -361,7 +360,7 @@ def test_postgres_with_every_family(example, name, postgres_server):
     """
     case, fit = example(name).case, example(name).fit
     frame = case.frame().head(1500)
-    frame = frame[list(case.items(None).roles.values())].assign(id=np.arange(len(frame)))
+    frame = frame[list(case.items(frame).roles.values())].assign(id=np.arange(len(frame)))
     connection = ibis.postgres.connect(**postgres_server)
     postgres.copied(connection, pa.Table.from_pandas(frame, preserve_index=False))
     text = soc.posterior_sql(fit, "part", columns=["id"], dialect="postgres")

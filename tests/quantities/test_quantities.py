@@ -22,7 +22,7 @@ from soc_pymc.fits.fit import Fit, with_draws
 from soc_pymc.inference.fit_tree import draw_densities
 from soc_pymc.inference.variational import importance
 from soc_pymc.posterior.predictive import posterior_of
-from tests.examples import CASES, COUNT_ROLES, QUIET, part_of, thinned
+from tests.examples import CASES, COUNT_ROLES, QUIET, part_of
 
 ROLES = {"count": "count", "exposure": "exposure"}
 
@@ -142,7 +142,8 @@ def test_the_score_at_which_the_mean_reaches_a_target(plain_fit, small_fit):
 NAMES = ("gamma", "normal", "beta", "gamma_mixture", "groups", "five_steps")
 
 
-@pytest.mark.parametrize("name", thinned(NAMES, ["gamma"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
 def test_ratios_are_sums_over_items(example, name):
     """Every draw against sums over the items; bins and cells cost a few percent of a draw's value,
     and less of the mean.

@@ -105,7 +105,7 @@ def test_a_few_scores_outside_are_faults_of_their_rows():
         soc.plots.plot_calibration(shares["y"] > 0, shares["points"])
 
 
-@pytest.mark.parametrize("method", thinned([FAST["method"], soc.FiveSteps()], [soc.FiveSteps()]))
+@pytest.mark.parametrize("method", thinned([FAST["method"], soc.FiveSteps()], [FAST["method"]]))
 def test_a_falling_mean_that_may_not_fall_is_named(method):
     frame, _ = credit(10)
     options = {"method": method, **QUIET}

@@ -135,6 +135,7 @@ def test_ranks_are_uniform_and_faults_are_found():
     assert sbc.symmetry(ranks["shifted"]).loc["all", "p of symmetry"] < 0.05
 
 
+@pytest.mark.slow
 def test_what_the_symmetry_of_ranks_sees():
     """400 normal approximations to N(0, 1). Wrong widths are symmetric: the spread shows them.
 
