@@ -5,9 +5,10 @@ curves: of a grouping the best shifts of both for each level, of a richer shape 
 curves. Those that add more than chance are fitted quickly, and ordered by what these fits gain.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import batched
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,7 @@ _SHIFTS = np.outer(_SHIFT_SIZES, [1.0, -1.0]).ravel()
 # draws of a fit on a grid, where average curves do not give the density
 _FAR = 100.0  # sds from the mean, beyond all components
 _GRID_DRAWS = 8
+_MOVES_AT_ONCE = 8  # in memory
 # places of components, in sds of theta
 _PLACES = (-2.0, -1.0, 0.0, 1.0, 2.0)
 _SPREADS = (
@@ -382,21 +384,22 @@ class Gains:
     def _shifted(self) -> list[Floats]:
         """Log densities at shifts of one curve over those without: the least ones come first."""
         if isinstance(self.posterior, MixturePosterior):  # shifts of its own shape
-            own = self._mixture_density(self.posterior, 0.0, 0.0)
-            pairs = [(place, 0.0) for place in _SHIFTS]
+            pairs = [(0.0, 0.0), *((place, 0.0) for place in _SHIFTS)]
             pairs += [(0.0, spread) for spread in _SHIFTS]
-            moved = [self._mixture_density(self.posterior, *pair) for pair in pairs]
+            own, *moved = self._moved_densities(self.posterior, pairs)
             return [*np.split(np.stack(moved) - own, 2)]
         base = self._densities([0.0])
         spread = np.concatenate([self._densities([0.0], shift) for shift in _SHIFTS])
         return [self._densities(_SHIFTS) - base, spread - base]
 
-    def _mixture_density(
-        self, posterior: MixturePosterior, place: float | Floats, spread: float
+    def _moved_densities(
+        self, posterior: MixturePosterior, pairs: Sequence[tuple[float, float]]
     ) -> Floats:
-        """Log density (n,) under a mixture whose components are all shifted."""
+        """Log densities (pairs, n) under a mixture whose components are all shifted."""
 
-        def move(location: Floats, dispersion: Floats) -> Pair:
+        def move(
+            place: float, spread: float, location: Floats, dispersion: Floats
+        ) -> Pair:
             off = location - self._location
             moved = self._location + place * self._sd + off * np.exp(spread / 2.0)
             # theta of almost 0, as of a share of zeros, stays where it is
@@ -404,8 +407,12 @@ class Gains:
             return np.where(stays, location, moved), dispersion + spread
 
         draws = posterior.curves.even_draws(_GRID_DRAWS)
-        columns = self.items.columns
-        return posterior.moved_log_density(columns, draws, move).mean(axis=0)
+        moves = [partial(move, *pair) for pair in pairs]
+        parts = [
+            posterior.moved_log_densities(self.items.columns, draws, some).mean(axis=1)
+            for some in batched(moves, _MOVES_AT_ONCE)
+        ]
+        return np.concatenate(parts)
 
     @cached_property
     def _components(self) -> Floats:

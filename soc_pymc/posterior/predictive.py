@@ -6,7 +6,7 @@ other, and may repeat; None takes each once.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from typing import Any
 
@@ -234,18 +234,29 @@ class MixturePosterior(Posterior):
 
     def log_density(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """See `Posterior`."""
-        return self.moved_log_density(columns, draws, lambda *members: members)
+        return self.moved_log_densities(columns, draws, [lambda *members: members])[0]
 
-    def moved_log_density(
-        self, columns: Columns, draws: Ints | None, move: Callable[..., Pair]
+    def moved_log_densities(
+        self, columns: Columns, draws: Ints | None, moves: Sequence[Callable[..., Pair]]
     ) -> Floats:
-        """Return log densities under components whose location and dispersion `move` changes."""
-        members = move(*self._members(columns, draws))
-        log_density = self.log_densities(columns, members)
-        top = log_density.max(axis=0)
-        values = np.exp(log_density - top)[None]
-        (density,) = self._of_listed(columns, draws, members, values)
-        return top + np.log(np.maximum(density, _TINY))
+        """Return log densities (moves, draws, n) under components that each of `moves` changes.
+
+        A move takes and gives location and dispersion. The weights stay as they are.
+        """
+        members = self._members(columns, draws)
+        moved = [move(*members) for move in moves]
+        log_density = np.stack([self.log_densities(columns, pair) for pair in moved])
+        top = log_density.max(axis=1, keepdims=True)
+        density = np.exp(log_density - top)
+        if not self.reweights:
+            average = self._by_draw(columns, draws, density)
+        else:
+            size = columns[self.outcome.size]
+            listed = np.stack([self.listed_shares(size, pair) for pair in moved])
+            products = np.concatenate([listed * density, listed])
+            average, total = np.split(self._by_draw(columns, draws, products), 2)
+            average /= np.maximum(total, _TINY)
+        return top + np.log(np.maximum(average, _TINY))
 
     def theta_given(
         self, columns: Columns, draws: Ints | None, uniform: Floats
