@@ -22,7 +22,7 @@ def problem_of(name, example):
     return soc.summarize(items, bins=20, progress=False), soc.Gamma()
 
 
-@pytest.mark.parametrize("name", thinned(NAMES, ["truncated", "zeros"]))
+@pytest.mark.parametrize("name", thinned(NAMES, ["truncated"]))
 def test_numpy_and_pymc_have_the_same_parameters(example, name):
     """At the start, at draws and far out: values, log densities and gradients to rounding."""
     built = build(*problem_of(name, example), full=True)

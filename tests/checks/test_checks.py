@@ -278,7 +278,7 @@ def faulty(fault, kind, seed=3, n=1500):
     return hand_made_fit(kind, **FAULTS[fault][0]), frame
 
 
-DEFAULT = [("counts", "narrow prior"), ("counts", "tail"), ("values", "noise"), ("trials", "zeros")]
+DEFAULT = [("counts", "narrow prior"), ("counts", "tail"), ("values", "noise")]
 CASES = [
     (kind, fault)
     for kind, fault in product(KINDS, FAULTS)

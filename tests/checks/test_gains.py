@@ -8,7 +8,7 @@ import soc_pymc as soc
 from soc_pymc.checks.advice import Gains
 from soc_pymc.checks.observations import observe
 from soc_pymc.posterior.predictive import posterior_of
-from tests.examples import QUIET, SMALL_MIXTURE, thinned
+from tests.examples import QUIET, SMALL_MIXTURE
 from tests.studies.remedies import CAUSES, followed
 
 
@@ -27,7 +27,8 @@ def test_the_first_advice_names_the_cause_and_helps(name):
     assert row["gained"] > -row["se"]
 
 
-@pytest.mark.parametrize("seed", thinned([6, 7], [6]))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [6, 7])
 def test_a_mixtures_own_outcomes_gain_nothing(seed):
     """Shifts of a Gamma gained 60 nats on outcomes of a two-part mixture.
 

@@ -66,6 +66,7 @@ def test_a_robust_prior_leaves_errors_alone_and_helps_the_others(checked, table)
     assert errors[0] < 0.98 * errors[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["counts", "successes"])
 def test_a_planted_item_of_every_kind_is_named(kind, example):
     case = example({"counts": "gamma", "successes": "beta"}[kind]).case

@@ -90,7 +90,7 @@ def test_the_first_cause_with_evidence_is_named(make, evidence, remedy, seed):
 def test_percentages_with_fractions_are_named(kind):
     """Where a single number is not whole its row is at fault."""
     items = percentages(13)
-    _, outcome, size = kind(None, score="t").outcome.bounds
+    _, outcome, size = kind("items.parquet", score="t").outcome.bounds
     roles = {"score": "t", outcome: "share", size: "one"}
     shares = items.source.assign(share=items.source["share"] / 100)
     with pytest.raises(
@@ -114,7 +114,7 @@ def test_percentages_beside_their_trials_are_named(kind, score, n, recwarn):
     frame = pd.DataFrame({"t": t, "trials": trials, "expected": 0.1 * t * trials})
     frame["share"] = np.round(100 * rng.binomial(trials, theta) / trials)
     frame["events"] = np.minimum(rng.poisson(0.1 * theta * trials), 100)
-    _, outcome, size = kind(None, score="t").outcome.bounds
+    _, outcome, size = kind("items.parquet", score="t").outcome.bounds
     for column, of, named in (("share", score, 1), ("events", score, 0), ("events", "expected", 0)):
         items = kind(frame, **{"score": of, outcome: column, size: "trials"})
         soc.summarize(items, on_leakage="warn", **QUIET)

@@ -47,7 +47,7 @@ FITS = CASES | {
     "gamma_mixture_groups": COUNTS(soc.GammaMixture(**SMALL_MIXTURE), roles={"group": "kind"}),
 }
 FITS["atoms"] = replace(COUNTS(soc.Gamma()), frame=count_frame_with_atom)
-QUICK = ("normal", "groups")
+QUICK = ("groups",)
 
 
 @pytest.fixture(scope="module")
