@@ -38,7 +38,8 @@ class NUTS(PosteriorMethod):
     chains : int
         Independent chains.
     seed : int
-        Seed of the sampler.
+        Seed of the sampler. PyTensor rounds otherwise in the process that compiles a model, whose
+        draws differ from those of later ones.
     target_accept : float
         Acceptance probability that tuning aims at: raise it where transitions diverge.
     sampler : str
