@@ -41,7 +41,7 @@ def with_zeros(kind: str, n_items: int, share: float, rng: np.random.Generator) 
         frame = {"score": score, "count": rng.poisson(theta * size), "exposure": size}
         return common.counts(pd.DataFrame(frame))
     trials = np.ceil(size).astype(int)
-    frame = {"score": score, "successes": rng.binomial(trials, theta), "trials": trials}
+    frame = {"score": mean, "successes": rng.binomial(trials, theta), "trials": trials}
     return common.trials(pd.DataFrame(frame))
 
 
