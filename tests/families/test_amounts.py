@@ -146,7 +146,7 @@ def test_variational_fits_agree_with_nuts(prior):
     stats_ = soc.summarize(items_of(simulated(2000, 2.0, 3), 2.0), bins=20, joint=True, **QUIET)
     draws = [
         soc.calibration_curves(soc.fit(stats_, prior, method, **QUIET), [0.4, 1.0, 2.5])
-        for method in (soc.VI(draws=2000), soc.NUTS(draws=500))
+        for method in (soc.VI(), soc.NUTS(draws=1500))
     ]
     shift, ratio = (0.3, 1.25) if prior.mixture else (0.15, 1.0 / 0.88)
     for name in ("log_mean", "log_cv2"):
