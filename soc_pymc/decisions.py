@@ -122,10 +122,12 @@ class DecisionItems:
         """Return numbers > `least`, (n,), from one number for all items, or one for each."""
         array = per_item(values, name, len(self))
         # larger numbers leave none to compare with
-        bad = ~((np.abs(array) <= LARGEST) & (array > least))
-        if bad.any():
+        wrong = ~((np.abs(array) <= LARGEST) & (array > least))
+        if wrong.any():
             bound = f"{'' if least == -np.inf else f' and > {least:g}'}, up to {LARGEST:g} in size"
-            raise FitError(f"{name} must be finite{bound}, not {digits(array[bad][0])}")
+            raise FitError(
+                f"{name} must be finite{bound}, not {digits(array[wrong][0])}"
+            )
         return array
 
 
@@ -667,8 +669,8 @@ def _top(items: DecisionItems, size: int, seed: int, curves: Ints) -> Pair:
         # the k-th largest of the others: of an item among the k, it is the one that follows
         order = np.partition(drawn, [n - size - 1, n - size], axis=1)
         following = order[:, [n - size - 1]]
-        last = order[:, [n - size]]
-        rivals = np.where(drawn >= last, following, last)
+        kth = order[:, [n - size]]
+        rivals = np.where(drawn >= kth, following, kth)
         probability = items.posterior.family.above_place(rivals, a, b)
         sums += probability.sum(axis=0), (probability**2).sum(axis=0)
     mean = sums[0] / number

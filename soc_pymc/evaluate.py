@@ -146,9 +146,9 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
             (values[listed], sizes[listed]) for values, sizes in (remaining, thinned)
         )
     names = outcome.observed, outcome.size
-    kept = [r for r in items.roles if r in ("score", "cluster", *names) or is_group(r)]
-    columns = [NO_SCORE if items.roles[role] == NO_SCORE else role for role in kept]
-    roles = Roles(zip(kept, columns, strict=True)).arguments
+    read = [r for r in items.roles if r in ("score", "cluster", *names) or is_group(r)]
+    columns = [NO_SCORE if items.roles[role] == NO_SCORE else role for role in read]
+    roles = Roles(zip(read, columns, strict=True)).arguments
     parts = (
         frame.assign(**dict(zip(names, part, strict=True)))
         for part in (remaining, thinned)
@@ -572,12 +572,12 @@ def _from_fresh(
 ) -> RatioTest:
     """Judge whether scores go with their items' outcomes more closely than with fresh ones."""
     check_rows(frame, fresh, {"score": "score"}, "fresh=")
-    score, *seen = score_and_outcomes(frame, outcome)
+    score, *outcomes = score_and_outcomes(frame, outcome)
     _, *later = score_and_outcomes(fresh, outcome)
     rank = special.ndtri((pd.Series(score).rank() - 0.5) / len(score))
-    contrast, weight = outcome.contrast(*seen, *later)
+    contrast, weight = outcome.contrast(*outcomes, *later)
     centred = rank - (weight @ rank) / weight.sum()
-    _, before = calibration_line(outcome, score, *seen)
+    _, before = calibration_line(outcome, score, *outcomes)
     _, after = calibration_line(outcome, score, *later)
     spread = np.sqrt(((centred * contrast) ** 2).sum())
     z = float(np.sign(before) * (centred @ contrast) / spread) if spread > 0 else 0.0

@@ -222,8 +222,8 @@ class LineCoefficients:
                 _add_stacked(slopes, before, self.earlier, -slope @ laplace.line_shift)
             if bend:
                 by_average = -slope[:, 0] * fall_slope
-                moved = by_average[:, None] * bend.weights
-                _add_stacked(slopes, before, bend.names, moved)
+                shifts = by_average[:, None] * bend.weights
+                _add_stacked(slopes, before, bend.names, shifts)
             if levels:
                 by_log_width = slope * noise + 1.0
                 by_log_scale = ((by_log_width / widths**2) @ levels.shares) * squares
@@ -372,15 +372,15 @@ def bent(parts: Sequence[Coefficients], pilot: Pilot) -> list[Coefficients]:
     weights = pilot.rows.n / pilot.rows.n.sum()
     start = float(weights @ dispersion)
     slope = between.sum() / of_location.sum() / special.expit(start)
-    second = parts[1]
+    scaled = parts[1]
     bend = Bend(
-        names=tuple(second.names),
-        weights=weights @ second.at_rows,
+        names=tuple(scaled.names),
+        weights=weights @ scaled.at_rows,
         start=start,
         share=float(np.clip(slope, 0.0, 1.0)),
     )
     first = replace(parts[0], line=replace(parts[0].line, bend=bend))
-    return [first, second]
+    return [first, scaled]
 
 
 class Point(NamedTuple):

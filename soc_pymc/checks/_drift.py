@@ -99,8 +99,8 @@ class Drift(Result):
             raise StatisticsError(
                 f"there is no day {evening}; days are {days[0]} to {days[-1]}"
             )
-        moved = _moved_curves(self.fit.curves, self.data.sel(day=evening))
-        return with_draws(self.fit, moved.posterior)
+        shifted = _moved_curves(self.fit.curves, self.data.sel(day=evening))
+        return with_draws(self.fit, shifted.posterior)
 
 
 @long_work
@@ -225,10 +225,10 @@ def _drift_table(
                 Finding(*place, value=value, low=value - width, high=value + width, p=p)
             )
         if day_stats.has_joint and not curves.mean_only:
-            moved = _moved_curves(curves, states.isel(day=t))
+            shifted = _moved_curves(curves, states.isel(day=t))
             rng = np.random.default_rng([seed, t])
-            posterior = posterior_under(moved)
-            items = observe(moved, day_stats)
+            posterior = posterior_under(shifted)
+            items = observe(shifted, day_stats)
             pit_ends = cdf_ends(posterior, items.columns)
             masks = {Slice(str(day)): items.n > 0}
             pits = slice_pits(pit_ends, items.n, masks, rng)
@@ -271,8 +271,10 @@ def _site(curves: Curves, rows: CurveRows, scale: _Scale) -> Pair:
 
     def loss(x: Floats) -> tuple[float, Floats]:
         """Minus log likelihood and its slope, with a prior that keeps the mode finite."""
-        moved = np.stack([rows.location + x[:2] @ design, rows.dispersion + x[2]])
-        value, by_first, by_second = rows.sums.value_and_gradient(*moved[:, None])[:, 0]
+        shifted = np.stack([rows.location + x[:2] @ design, rows.dispersion + x[2]])
+        value, by_first, by_second = rows.sums.value_and_gradient(*shifted[:, None])[
+            :, 0
+        ]
         return x @ x / 2 - value.sum(), x - np.append(
             design @ by_first, by_second.sum()
         )
@@ -304,14 +306,14 @@ def _moved_curves(curves: Curves, state: xr.Dataset) -> Curves:
         xr.DataArray(line, dims=("chain", "draw", "mean_knot")),
         xr.DataArray(drawn[..., 2], dims=("chain", "draw")),
     )
-    moved = {}
+    shifts = {}
     for curve, departure in zip(curves.family.curve_names, departures, strict=True):
         of_levels = (f"{curve}_of_{grouping}" for grouping in curves.groupings)
         for name in (curve, *of_levels):
             if name in posterior:
                 values = posterior[name] + departure
-                moved[name] = values.transpose(*posterior[name].dims)
-    return curves.with_draws(posterior.assign(moved))
+                shifts[name] = values.transpose(*posterior[name].dims)
+    return curves.with_draws(posterior.assign(shifts))
 
 
 def walk(precision: Floats, pull: Floats, day: NDArray[Any]) -> xr.Dataset:

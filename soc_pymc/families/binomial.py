@@ -403,8 +403,8 @@ class BinomialBeta(BetaFormulas, Family):
 
     def draw(self, a: Floats, b: Floats, rngs: Generators) -> Floats:
         # the same for any number of rows
-        others = tuple(rng.spawn(1)[0] for rng in rngs)
-        return draw_log_gamma(a, rngs) - draw_log_gamma(b, others)
+        further = tuple(rng.spawn(1)[0] for rng in rngs)
+        return draw_log_gamma(a, rngs) - draw_log_gamma(b, further)
 
     def above_place(self, place: Floats, a: Floats, b: Floats) -> Floats:
         tail = beta_tail(special.expit(place), special.expit(-place), a, b)
@@ -413,8 +413,10 @@ class BinomialBeta(BetaFormulas, Family):
             arrays = np.broadcast_arrays(place, a, b)
             logit, a, b = (values[is_far] for values in arrays)
             shape = np.where(logit < 0, a, b)
-            far = np.exp(-shape * np.abs(logit) - np.log(shape) - special.betaln(a, b))
-            tail[is_far] = np.where(logit < 0, 1.0 - far, far)
+            power = np.exp(
+                -shape * np.abs(logit) - np.log(shape) - special.betaln(a, b)
+            )
+            tail[is_far] = np.where(logit < 0, 1.0 - power, power)
         return tail
 
     def log_marginal(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:

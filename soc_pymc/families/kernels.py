@@ -314,13 +314,13 @@ def solve_weights(log_weight, bounded, parts, law, limits, solution):  # type: i
     rows, components, draws = log_weight.shape
     fixed = np.empty(components)
     weight = np.empty(components)
-    found = np.empty(11)
+    answer = np.empty(11)
     for b in range(rows):
         for s in range(draws):
             for r in range(components):
                 fixed[r] = log_weight[b, r, s]
             for j in range(2):
-                found[j] = solution[j, b, s]
+                answer[j] = solution[j, b, s]
             _solve(
                 fixed,
                 bounded[b, :2, s],
@@ -329,9 +329,9 @@ def solve_weights(log_weight, bounded, parts, law, limits, solution):  # type: i
                 has_path,
                 limits,
                 weight,
-                found,
+                answer,
             )
             for r in range(components):
                 log_weight[b, r, s] = weight[r]
             for j in range(11):
-                solution[j, b, s] = found[j]
+                solution[j, b, s] = answer[j]

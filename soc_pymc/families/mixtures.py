@@ -316,8 +316,8 @@ class Components(ABC):
             centre = (frame.location - frame.centre) / frame.spread
             corner = np.minimum(_CORNER, 2.0 / frame.spread)
             sd = np.exp(0.5 * curves[:, [1]])
-            far = np.log1p(np.abs(parts.mean) / (1.0 + sd))
-            log_shape = -0.5 * (z / _FLOOR_SD) ** 2 - _FLOOR_POWER * far
+            log_distance = np.log1p(np.abs(parts.mean) / (1.0 + sd))
+            log_shape = -0.5 * (z / _FLOOR_SD) ** 2 - _FLOOR_POWER * log_distance
             arrays[2] = (
                 WEIGHT_FLOOR * special.softmax(log_shape, axis=1) if heavy else 0.0
             )
@@ -442,8 +442,8 @@ class Weights:
         distance = forms.mean[..., None] - self.mean[:, None]
         variance = distance * distance + forms.variance[..., None]
         variance -= (self.weight * variance).sum(axis=1, keepdims=True)
-        moved = by_mean[:, None] * distance + by_variance[:, None] * variance
-        pull = pull - self.weight * moved
+        shift = by_mean[:, None] * distance + by_variance[:, None] * variance
+        pull = pull - self.weight * shift
         by_function = forms.functions.T @ pull
         out = np.concatenate([by_curve.swapaxes(0, 1), by_function], axis=1)
         for j, derivative in enumerate(self.along):
@@ -498,10 +498,10 @@ def _solve_together(
     weights = _newton(bounded, tilt, forms, slopes)
     row, draw = np.nonzero(~(weights.error <= ROUGH))
     if len(row):
-        others = _along_line(
+        on_line = _along_line(
             bounded[row, :, draw][..., None], forms.subset(row), slopes
         )
-        weights.replace(row, draw, others)
+        weights.replace(row, draw, on_line)
     return weights
 
 

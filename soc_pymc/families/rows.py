@@ -438,8 +438,8 @@ def histogram(
     row, step = np.nonzero(above)
     steps = by_row(rows, row, step.astype(float), above[row, step])
     # the lower of two points may fall just below its cell
-    far = y > EXACT_COUNTS - 1
-    wide = by_row(rows, point_row[far], y[far] - EXACT_COUNTS, weight[far])
+    beyond = y > EXACT_COUNTS - 1
+    wide = by_row(rows, point_row[beyond], y[beyond] - EXACT_COUNTS, weight[beyond])
     log_factorials = np.bincount(point_row, weight * special.gammaln(y + 1.0), rows)
     return (steps, wide), log_factorials
 

@@ -65,10 +65,10 @@ class Scale:
     def checked(self, score: ArrayLike) -> Floats:
         """Positions of scores; FitError if some have none."""
         t = np.asarray(score, dtype=float)
-        bad = ~self.holds(t)
-        if np.any(bad):
+        out = ~self.holds(t)
+        if np.any(out):
             raise FitError(
-                f"{int(bad.sum())} scores are {self.outside} (first: {digits(t[bad].flat[0])}): "
+                f"{int(out.sum())} scores are {self.outside} (first: {digits(t[out].flat[0])}): "
                 'use soc.Spline(scale="rank") or scale="linear" for both curves, or drop or clip '
                 "these scores"
             )

@@ -512,8 +512,8 @@ class TruncatedBinomialBeta(TruncatedFamily, BinomialBeta):
         return log_no_success(size, a, b)
 
     def at_least(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
-        few = np.clip(size - y, 0.0, size)
-        return np.where(y > size, 0.0, beta_binomial_cdf(few, size, b, a))
+        failures = np.clip(size - y, 0.0, size)
+        return np.where(y > size, 0.0, beta_binomial_cdf(failures, size, b, a))
 
     def simulate(self, a: Floats, b: Floats, size: Floats, rng: Generator) -> Floats:
         size = np.broadcast_to(size, a.shape)

@@ -273,16 +273,16 @@ class Fit:
         return lines(f"<soc_pymc.{self._head()}>", fit_rows(self))
 
     def _repr_html_(self) -> str:
-        good = self.status.converged
-        rows = [("inference", "ok" if good else "fail"), *fit_rows(self)]
+        is_fine = self.status.converged
+        rows = [("inference", "ok" if is_fine else "fail"), *fit_rows(self)]
         return html_table(
-            self._head(), rows, note=_NEXT if good else self.status.reason
+            self._head(), rows, note=_NEXT if is_fine else self.status.reason
         )
 
     def _head(self) -> str:
         state = "converged" if self.status.converged else "NOT converged"
-        made = f"{type(self.prior).__name__} by {type(self.method).__name__}"
-        return f"Fit: {made}, {state}: {self.status.reason}"
+        method = f"{type(self.prior).__name__} by {type(self.method).__name__}"
+        return f"Fit: {method}, {state}: {self.status.reason}"
 
 
 def fit_rows(fit: Fit) -> Entries:
@@ -502,9 +502,10 @@ class RowValues:
         single = len(self.names) == 2
         predictors = self.predictors(draws) if single else [self._by_row(draws)]
         drawn = self.data.draw(*predictors, rng)[:, seed[2:]]
-        whole = self.dtype is not np.float64
+        are_counts = self.dtype is not np.float64
         return np.asarray(
-            np.clip(drawn, 0.0, _LARGEST_COUNT) if whole else drawn, dtype=self.dtype
+            np.clip(drawn, 0.0, _LARGEST_COUNT) if are_counts else drawn,
+            dtype=self.dtype,
         )
 
     def parts(self) -> _Parts:
@@ -711,10 +712,10 @@ def _deferred_values(variable: xr.Variable, group: str) -> _Deferred | None:
         values, _Deferred
     ):
         return None
-    whole = all(
+    complete = all(
         isinstance(part, slice) and part == slice(None) for part in lazy.key.tuple
     )
-    return values if whole and values.group == group else None
+    return values if complete and values.group == group else None
 
 
 def _saved_draws(

@@ -144,10 +144,10 @@ def make_surrogates(
             data, centre[:, rows], reach[:, rows], rows, tried
         )
         # false where it is not a number
-        good = error <= allowed / np.sqrt(number)
+        accurate = error <= allowed / np.sqrt(number)
         coefficients[rows, : tried + 1, : tried + 1] = terms
         degree[rows] = tried
-        rows = rows[~good]
+        rows = rows[~accurate]
         if not len(rows):
             break
     reach[:, rows] = 0.0
@@ -263,8 +263,8 @@ def finite(function: Evaluate, chunk: int = CHUNK) -> Evaluate:
             parts = [function(rows[i : i + chunk]) for i in range(0, len(rows), chunk)]
         logp = np.concatenate([part[0] for part in parts])
         gradient = np.concatenate([part[1] for part in parts])
-        good = np.isfinite(logp) & np.isfinite(gradient).all(axis=1)
-        return np.where(good, logp, -np.inf), gradient
+        finite = np.isfinite(logp) & np.isfinite(gradient).all(axis=1)
+        return np.where(finite, logp, -np.inf), gradient
 
     return evaluate
 
@@ -385,8 +385,8 @@ class _Minibatches:
 
     def _remainder(self, moves: Floats, batch: Ints) -> Pair:
         """Exact less quadratic log marginals of a minibatch, and slopes in moves of the curves."""
-        moved = self._curves[:, None, batch] + moves  # (2, draws, bins)
-        value, *by_moves = self._data.value_and_gradient(moved[0], moved[1], batch)
+        shifted = self._curves[:, None, batch] + moves  # (2, draws, bins)
+        value, *by_moves = self._data.value_and_gradient(shifted[0], shifted[1], batch)
         slopes = self._slopes[:, None, batch]
         by_bends = (self._bends[:, :, None, batch] * moves).sum(axis=1)
         near = self._values[batch] + ((slopes + 0.5 * by_bends) * moves).sum(axis=0)

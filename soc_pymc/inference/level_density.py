@@ -365,6 +365,8 @@ class LevelDensity:
         low, high = np.array(ends).swapaxes(0, 1)
         low = low.min(axis=0)
         high = high.max(axis=0)
-        more = _FARTHER * (high - low)
+        further = _FARTHER * (high - low)
         data = self._built.pilot.data
-        return make_surrogates(data, low - more, high + more, _ERROR, _DEGREES).arrays
+        return make_surrogates(
+            data, low - further, high + further, _ERROR, _DEGREES
+        ).arrays

@@ -554,9 +554,9 @@ def _theta_words(fit: Fit) -> tuple[str, str]:
     )
     size = size or outcome.words.size
     if outcome.direct:
-        named = f" ({name})" if name else ""
-        unit = outcome.words.events + named
-        estimate = f"mean {outcome.words.outcome}{named}"
+        column = f" ({name})" if name else ""
+        unit = outcome.words.events + column
+        estimate = f"mean {outcome.words.outcome}{column}"
     else:
         unit = name or outcome.words.events
         estimate = f"{unit} / {size}"
