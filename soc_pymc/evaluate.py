@@ -11,7 +11,7 @@ import xarray as xr
 from scipy import optimize, special
 
 from ._lib.arguments import PROBABILITY, SEED, A, Whole
-from ._lib.arrays import Columns, Floats, Pair, equal_parts
+from ._lib.arrays import Columns, Floats, Pair, Triple, equal_parts
 from ._lib.errors import FitError, ItemsError
 from ._lib.work import phase, with_progress
 from .checks.comparison import cross_validate, warn_of_clusters
@@ -167,9 +167,7 @@ def read_frame(items: Items) -> pd.DataFrame:
     return pd.concat([batch.to_pandas() for batch in batches(table)], ignore_index=True)
 
 
-def score_and_outcomes(
-    frame: pd.DataFrame, outcome: Outcome
-) -> tuple[Floats, Floats, Floats]:
+def score_and_outcomes(frame: pd.DataFrame, outcome: Outcome) -> Triple:
     """Return scores, outcomes and their sizes of a table from `read_frame`."""
     roles = ["score", outcome.observed, outcome.size]
     score, y, size = frame[roles].to_numpy(dtype=float).T

@@ -29,10 +29,10 @@ _POSITIONS = np.linspace(-8.0, 8.0, 3201)
 _LEAST_POSITION = -15.0
 _NO_SCALES = np.empty((1, 0))
 
+# draws (draws, ...) of parameters by name; of scales the logarithm
 type Parameters = dict[str, Floats]
-"""Draws (draws, ...) of parameters by name; of scales the logarithm."""
+# dims and values by name of all numbers that the parameters depend on
 type Constants = Mapping[str, tuple[tuple[str, ...], ArrayLike]]
-"""Dims and values by name of all numbers that the parameters depend on."""
 
 
 class Move(NamedTuple):
@@ -241,8 +241,8 @@ class LineCoefficients:
         return log_density.sum(axis=-1)
 
 
+# a parameter as a function of its coordinates and of earlier parameters
 type Step = SmoothingScale | PenalisedCoefficients | LineCoefficients
-"""A parameter as a function of its coordinates and of earlier parameters."""
 
 
 def stacked(values: Mapping[str, Floats], names: Sequence[str]) -> Floats:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import linalg, special
 
-from .._lib.arrays import Floats, Pair
+from .._lib.arrays import Floats, Pair, Triple
 from .._lib.errors import FitError
 from ..families.rows import RowSums, Tensor
 from .terms import Design, State
@@ -312,9 +312,7 @@ def coefficient_curvature(
     return slopes, information
 
 
-def _joint_information(
-    designs: Sequence[Floats], rows: RowCurvature
-) -> tuple[Floats, Floats, Floats]:
+def _joint_information(designs: Sequence[Floats], rows: RowCurvature) -> Triple:
     """Floored information of both curves' coefficients, and between them."""
     first, second = designs
 

@@ -26,8 +26,8 @@ from .rows import Rows, positions
 from .splines import Axis, Basis, make_basis, spline_matrix
 
 CURVES = ("mean", "variance")
+# labels by dim
 type Labels = Mapping[str, Sequence[str | int] | NDArray[Any]]
-"""Labels by dim."""
 # a slope is per unit on these scales, per sd on others
 _UNITS = (LOG.name, LOGIT.name)
 # draws of both curves of levels that are integrated out, at the peak

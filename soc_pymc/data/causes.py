@@ -196,6 +196,7 @@ _STANDARD_ERRORS = (
     "If noise sds are of single observations, divide them by the square root of the number of "
     "observations."
 )
+# causes in the order in which they are tried
 CAUSES = (
     Cause(_noise_of_column, _STANDARD_ERRORS),
     Cause(_noise_alike, _STANDARD_ERRORS, doubted=True),
@@ -217,7 +218,6 @@ CAUSES = (
         "too large.",
     ),
 )
-"""Causes in the order in which they are tried."""
 
 
 def cause_of(rows: Evidence) -> str:

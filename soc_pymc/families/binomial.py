@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
 from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, Triple
@@ -298,7 +298,7 @@ class BinomialRows(RowSums):
         return min(sums["sum_y"], sums["sum_N"] - sums["sum_y"])
 
     @property
-    def tells_dispersion(self) -> NDArray[np.bool_]:
+    def tells_dispersion(self) -> Bools:
         """Rows with an item of two trials or more: single trials say nothing of the variance."""
         rows = self.steps_n.row[self.steps_n.columns[0] == 1.0]
         return np.bincount(rows, minlength=len(self.total)) > 0
@@ -351,7 +351,7 @@ class BinomialRows(RowSums):
         return float(np.log(successes) - np.log(failures)), self.dispersion_level[0]
 
     @property
-    def can_fit(self) -> NDArray[np.bool_]:
+    def can_fit(self) -> Bools:
         """Rows with a success and a failure: without either the logit of the mean is infinite."""
         return (self.total > 0) & (self.failures > 0)
 

@@ -28,24 +28,24 @@ from scipy import special
 from .._lib.arrays import Floats, Ints, Pair, Triple
 from .rows import Tensor
 
+# log weights of a law, and any derivatives
 LogLaw = tuple[Floats, list[Floats]]
-"""Log weights of a law, and any derivatives."""
+# name of the logit of the share of theta that is 0, among the functions of the log weights
 ZERO = "zero"
-"""Name of the logit of the share of theta that is 0, among the functions of the log weights."""
+# size of theta below which it is a draw of the component that stands for 0
 NEAR_ZERO = 1e-90
-"""Size of theta below which it is a draw of the component that stands for 0."""
+# sd of a component in units of the base distribution's spread
 WIDTH = 0.3
-"""Sd of a component in units of the base distribution's spread."""
+# step between components: at 1.2 sd their equal mixture is flat to 1e-6
 STEP = 0.35
-"""Step between components: at 1.2 sd their equal mixture is flat to 1e-6."""
+# logarithm of the smallest weight over the largest
 LOWEST = -700.0
-"""Logarithm of the smallest weight over the largest."""
+# share of the weights of Gammas and Betas that allows heavier tails
 WEIGHT_FLOOR = 1e-3
-"""Share of the weights of Gammas and Betas that allows heavier tails."""
 # for which it pays to begin with a line through others
 _MANY_DRAWS = 20
+# residual in both curves that is accepted where rounding allows no less
 ROUGH = 1e-5
-"""Residual in both curves that is accepted where rounding allows no less."""
 _SHORTEST = 0.02  # share of the line from the pilot's curves
 _SOLVED_AT_ONCE = 1 << 15  # weights solved for at once, which fit in the cache
 # share of the range over which a curve is bent to either bound

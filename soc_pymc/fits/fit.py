@@ -110,8 +110,8 @@ class Method(ABC):
         """
 
 
+# above this, the mean of importance weights is unreliable (Vehtari et al. 2024)
 PARETO_K = 0.7
-"""Above this, the mean of importance weights is unreliable (Vehtari et al. 2024)."""
 _FIT_FORMAT = "soc_pymc-fit-1"
 _CURVE = OneOf("mean", "variance")
 _NEXT = (
@@ -328,8 +328,8 @@ def with_draws(fit: Fit, posterior: xr.Dataset) -> Fit:
     return replace(fit, data=tree)
 
 
+# the rule for an argument that is a fit
 FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
-"""The rule for an argument that is a fit."""
 
 
 def load_fit(path: str | os.PathLike[str]) -> Fit:
@@ -436,9 +436,6 @@ def other_total_of_statistics(fit: Fit, stats: Statistics) -> str:
     part = stats.table("part")
     means = {fit.curves.outcome.observed: part["sum_y"] / part["n"]}
     return other_total(fit, means, part["n"])
-
-
-# --- variables that are computed when first read -------------------------------------------------
 
 
 # --- the likelihood's rows ------------------------------------------------------------------------

@@ -12,15 +12,15 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from .._lib.arrays import Bools, Floats, Ints, Pair
+from .._lib.arrays import Bools, Floats, Ints, Pair, Triple
 from .._model.coordinates import Space
 from .._model.problem import Problem
 from ..families.rows import RowSums
 
+# coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)
 Evaluate = Callable[[Floats], Pair]
-"""Coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)."""
+# coordinates (draws, dim) -> log density (draws,)
 Values = Callable[[Floats], Floats]
-"""Coordinates (draws, dim) -> log density (draws,)."""
 
 SAMPLED = ("chain", "draw")
 CHUNK = 1000  # draws evaluated at once, fewer with many bins
@@ -423,7 +423,7 @@ class NearRows:
         function: Callable[[Floats, Floats, Ints], Floats],
         location: Floats,
         dispersion: Floats,
-        outside: NDArray[np.bool_],
+        outside: Bools,
         results: Floats,
     ) -> None:
         """Replace results (k, rows, draws) where a polynomial does not hold by a function's."""
@@ -443,9 +443,7 @@ class NearRows:
         """Sums (draws,) over all rows at both parameters (rows, draws)."""
         return self.values(location, dispersion).sum(axis=0)
 
-    def sums_and_slopes(
-        self, location: Floats, dispersion: Floats
-    ) -> tuple[Floats, Floats, Floats]:
+    def sums_and_slopes(self, location: Floats, dispersion: Floats) -> Triple:
         """Sums (draws,) over all rows at both parameters (rows, draws), and slopes in these."""
         value, slopes = self.values_and_slopes(location, dispersion)
         return value.sum(axis=0), slopes[0], slopes[1]

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 STORED_SEED = Whole(0, (1 << 63) - 1)
 
 
+# datasets by name of the group of the fit's `DataTree`
 type Groups = dict[str, xr.Dataset]
-"""Datasets by name of the group of the fit's `DataTree`."""
 
 
 def fit_tree(

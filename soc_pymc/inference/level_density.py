@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 from scipy import special
 
-from .._lib.arrays import Floats, Ints, Pair
+from .._lib.arrays import Floats, Ints, Pair, Triple
 from .._model.coordinates import Point
 from .._model.problem import Problem
 from .density import (
@@ -135,7 +135,7 @@ class LevelDensity:
             prior.shape
         )
 
-    def _pull(self, point: Point) -> tuple[Floats, Floats, Floats]:
+    def _pull(self, point: Point) -> Triple:
         """Shared coefficients and scales, and slopes of the levels' sites where x = 0."""
         # With D = diag(tau) and x = b / tau the site is x'D u - x'D A D x / 2. So x is N(M^-1 D u,
         # M^-1), M = I + D A D, as is M^-1 (D u + noise) with noise of covariance M. Nothing is
