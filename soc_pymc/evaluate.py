@@ -347,7 +347,7 @@ def _expected(outcome: Outcome, predictor: Floats) -> Floats:
     scale = outcome.theta
     if scale is not LINEAR:
         predictor = np.clip(predictor, -_FARTHEST, _FARTHEST)
-    return np.asarray(scale.score(predictor))
+    return scale.score(predictor)
 
 
 def _regression(

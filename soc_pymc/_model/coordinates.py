@@ -84,7 +84,7 @@ class SmoothingScale:
         log_rise = np.where(q > _LEAST_POSITION, log_rise, 0.0)
 
         def back(slope: Floats, slopes: Parameters) -> Floats:
-            return np.asarray(slope * log_rise + log_density_slope)[:, None]
+            return (slope * log_rise + log_density_slope)[:, None]
 
         return Move(np.log(tau), log_density, back)
 

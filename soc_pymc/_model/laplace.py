@@ -78,7 +78,7 @@ def floored(bound: Floats, observed: Floats) -> Floats:
     half = (root @ vector) * np.sqrt(np.maximum(value, _LEAST_INFORMATION))[
         ..., None, :
     ]
-    return np.asarray(half @ half.mT) * pairs
+    return half @ half.mT * pairs
 
 
 def half_normal_scale(

@@ -373,7 +373,7 @@ def _second_order(ratio: Floats, share: Floats, slope: Floats) -> Floats:
     except RuntimeError:  # it may go in circles where densities hardly differ
         best = np.zeros_like(goal)
     total = best.sum()
-    return np.asarray(best / total if total > 0 else np.full_like(best, np.nan))
+    return best / total if total > 0 else np.full_like(best, np.nan)
 
 
 @long_work

@@ -97,8 +97,8 @@ class Evidence:
     def noise(self) -> Floats:
         """Noise variances of these estimates."""
         if self.outcome.direct:
-            return np.asarray(self.size**2)
-        return np.asarray(self.outcome.noise(self.pooled) / self.size)
+            return self.size**2
+        return self.outcome.noise(self.pooled) / self.size
 
     @cached_property
     def ratio(self) -> float:

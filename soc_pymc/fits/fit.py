@@ -555,7 +555,7 @@ _NOTHING = 1e-9
 
 def telling(log_density: Floats) -> Bools:
     """Mask of observations (draws, n) that say something: ArviZ's leave-one-out needs them."""
-    return np.asarray(np.ptp(log_density, axis=0) > _NOTHING)
+    return np.ptp(log_density, axis=0) > _NOTHING
 
 
 def flat(draws: xr.Dataset) -> dict[str, Floats]:

@@ -315,7 +315,7 @@ class LevelDensity:
             log_weight, _ = self._log_weights(proposed)
             total = np.logaddexp.reduce(log_weight, axis=1)
             total -= np.log(log_weight.shape[1])
-            return np.asarray(log_prior + total.sum(axis=0))
+            return log_prior + total.sum(axis=0)
 
         return finite_values(part, self._chunk(pairs))
 

@@ -183,7 +183,7 @@ def _areas(size: Floats, sizes: Floats) -> Floats:
     """Return areas of points that grow with the logarithm of the size, within those drawn."""
     low = sizes.min()
     high = sizes.max()
-    return np.asarray(6.0 + 54.0 * np.log(size / low) / max(np.log(high / low), 1e-300))
+    return 6.0 + 54.0 * np.log(size / low) / max(np.log(high / low), 1e-300)
 
 
 def _log_axes(

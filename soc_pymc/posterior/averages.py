@@ -543,7 +543,7 @@ def _ends_without(
     without = (inverse * below_and_upto).sum(axis=1)
     # nodes that hardly matter may have negative weights, which 1 / p must not make large
     without[:, inverse.min(axis=0) < -_SMALL] = np.nan
-    return np.asarray(without)
+    return without
 
 
 def proper(below: Floats, upto: Floats) -> Pair:
