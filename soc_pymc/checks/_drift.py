@@ -38,19 +38,15 @@ from .findings import (
 from .observations import CurveRows, curve_rows, observe
 from .pit import Slice, cdf_ends, pit_tests, slice_pits
 
-PARTS = (
-    "level",
-    "slope",
-    "spread",
-)  # of the first curve level and slope, of the second level
+# of the first curve level and slope, of the second level
+PARTS = ("level", "slope", "spread")
 HORIZON = 60  # days over which false alarms are bounded
 # largest probability of any in so many days without a change beyond the walk
 FALSE_ALARMS = 0.05
 _GRADIENT_STEP = 1e-3  # step of differences of gradients
 _PIT_DRAWS = 100  # draws of a day's curves for its PIT
-SDS = np.array(
-    [0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3]
-)  # grid of a daily step's sd
+# grid of a daily step's sd
+SDS = np.array([0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3])
 _TYPICAL = 0.03  # sd of their half-normal prior
 _START = 1.0  # sd of the first day's state
 _VAGUE = 1e-6  # precision added where a day does not inform a part

@@ -25,9 +25,8 @@ _MOST = 10.0
 # nats that a column of numbers of observations gains over one number for all
 _GAIN = 2.0
 _SHARES = np.geomspace(1e-4, 1.0, 60)  # of the noise variance
-_SPREADS = np.append(
-    0.0, np.geomspace(1e-3, 1.0, 30)
-)  # variances of theta, in those of values
+# variances of theta, in those of values
+_SPREADS = np.append(0.0, np.geomspace(1e-3, 1.0, 30))
 _HUNDRED = 100.0
 _SURE = 2.0  # sds by which a ratio falls short, where a test has failed
 _FEWEST = 1e-3  # events of an item, of which fewer are as these

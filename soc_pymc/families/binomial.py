@@ -610,8 +610,7 @@ def _on_lattice(
 ) -> Floats:
     """Probabilities (n, 2 reach + 1) of log S, S ~ Beta(a, b), on a lattice around a centre."""
     edges = centre[:, None] + step[:, None] * (np.arange(-reach, reach) + 0.5)
-    b = np.maximum(
-        b, 1e-300
-    )  # of a component wider than the Beta: the limit, in which S is 1
+    # of a component wider than the Beta: the limit, in which S is 1
+    b = np.maximum(b, 1e-300)
     below = special.betainc(a[:, None], b[:, None], np.exp(np.minimum(edges, 0.0)))
     return np.diff(below, axis=1, prepend=0.0, append=1.0)

@@ -27,9 +27,8 @@ from .special_functions import beta_binomial_cdf, beta_tail
 
 _STEP = 1e-3  # of differences of both curves, for information
 _ALIKE = 1e-3  # of variance that is left of whether an outcome is 1, given the outcome
-_LOWEST_LEVEL = (
-    60.0  # of the location below that of all items, as where every count is 1
-)
+# of the location below that of all items, as where every count is 1
+_LOWEST_LEVEL = 60.0
 _LARGEST_SCALE = 1e15  # of a Gamma or Poisson that is drawn
 _NEEDS = (
     "{needs} and, as truncated=True says that items of 0 are absent, at least 1 (leave that out if "

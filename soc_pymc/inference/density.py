@@ -92,9 +92,8 @@ class Surrogates:
         self, rows: Ints, location: Floats, dispersion: Floats, degree: int, number: int
     ) -> tuple[Floats, Bools]:
         """Results for some rows of one degree."""
-        with np.errstate(
-            divide="ignore", invalid="ignore"
-        ):  # rows without a polynomial
+        # rows without a polynomial
+        with np.errstate(divide="ignore", invalid="ignore"):
             per_unit = 1.0 / self.reach[:, rows, None]
             u = (location - self.centre[0, rows, None]) * per_unit[0]
             v = (dispersion - self.centre[1, rows, None]) * per_unit[1]

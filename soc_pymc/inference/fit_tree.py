@@ -71,9 +71,8 @@ def fit_tree(
     )
     tree = tree_of_draws(built, stats, groups, monotone)
     densities = further.get("log_likelihood", xr.Dataset())
-    if (
-        "bin" in densities.coords
-    ):  # the bins that say something: the other groups follow
+    # the bins that say something: the other groups follow
+    if "bin" in densities.coords:
         observed = tree["observed_data"].to_dataset()
         bins = tree["constant_data"].to_dataset()
         tree["constant_data"] = xr.DataTree(bins.merge(observed))
