@@ -1,5 +1,6 @@
 """The log marginal of rows under mixtures, with its slopes and information in the predictors."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -176,17 +177,16 @@ class MixtureCells:
         slope = np.moveaxis(slope, 2, 0)
         return value.T.reshape(predictors.shape[:-1]), slope.reshape(predictors.shape)
 
-    def sums(self, predictors: Floats) -> Floats:
-        """Sums (draws,) over all rows at predictors (rows P, draws).
+    def sums_and_slopes(
+        self, predictors: Floats, log_marginals: Callable[[Floats], Pair]
+    ) -> Pair:
+        """Sums (draws,) over all rows at predictors (rows P, draws), and slopes in these.
 
-        Curves within what the components can represent are likelier than others.
+        `log_marginals` gives those of rows, such as `log_marginals` of these cells. Curves within
+        what the components can represent are likelier than others.
         """
-        return self.sums_and_slopes(predictors)[0]
-
-    def sums_and_slopes(self, predictors: Floats) -> Pair:
-        """`sums`, and slopes in the predictors (rows P, draws)."""
         by_row = predictors.T.reshape(predictors.shape[1], len(self.constant), -1)
-        value, slope = self.log_marginals(by_row)
+        value, slope = log_marginals(by_row)
         excess = self.forms.bounds.excess(by_row[..., 0], by_row[..., 1])
         slope[..., 0] -= excess[0] / BEYOND**2 / self.forms.bounds.unit
         slope[..., 1] -= excess[1] / BEYOND**2

@@ -105,6 +105,7 @@ class PlacedMixture(Target):
     # of both curves, and the functions' coefficients at their knots
     outputs: Sequence[Output]
     cells: MixtureCells
+    joint: Columns  # joint cells, with the merged row of each
 
     def predictors(self, coefficients: Floats) -> Floats:
         """Predictors, (merged rows, 2 + F)."""
@@ -199,8 +200,7 @@ def _merged(family: Family, pilot: Pilot, placement: Placement) -> MergedRows:
 def _cells(
     family: Family, joint: Columns, rows: MergedRows, forms: WeightForms, zero: bool
 ) -> MixtureCells:
-    """Joint cells, with the curves' row of each, in the form of the likelihood."""
-    joint = pooled({**joint, "row": rows.code[joint["row"]]})
+    """Joint cells, with the merged row of each, in the form of the likelihood."""
     # of true noise variances over those of the cells, (nodes, cells)
     ratio = np.ones((1, len(joint["n"])))
     log_weights = np.zeros_like(ratio)
@@ -337,6 +337,7 @@ def _mixture(
     matrix = at_knots @ indicators[predictor > 1]
     outputs.append(Output("weight_coefficient", coords, matrix))
     forms = family.weight_forms(rows.base, functions, rows.start, prior.mixture)
+    joint = pooled({**joint, "row": rows.code[joint["row"]]})
     cells = _cells(family, joint, rows, forms, prior.zero)
     return PlacedMixture(
         placement=placement,
@@ -346,6 +347,7 @@ def _mixture(
         columns=columns,
         outputs=outputs,
         cells=cells,
+        joint=joint,
     )
 
 

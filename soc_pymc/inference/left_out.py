@@ -123,7 +123,8 @@ class Refits:
 
     def _less(self, item: RowSums | MixtureCells, rows: slice) -> Likelihood:
         without = _Without(self._likelihood, item, rows)
-        return Likelihood(without.sums, without.sums_and_slopes)
+        number = self._likelihood.number
+        return Likelihood(without.sums, without.sums_and_slopes, number)
 
     def _curves(self, posterior: xr.Dataset) -> Curves:
         """Curves of draws, with the data of those of the Laplace approximation's centre."""

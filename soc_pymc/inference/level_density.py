@@ -22,9 +22,9 @@ from .density import (
     Values,
     finite,
     finite_values,
-    make_surrogates,
     posterior_draws,
 )
+from .polynomials import make_surrogates
 from .row_kernels import add_slopes, add_values, solve
 
 # pairs for weights and draws, and rows times pairs
