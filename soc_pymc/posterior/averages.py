@@ -122,7 +122,7 @@ def _on_meshes(
     keys["df"] = columns["noise_df"][items] if "noise_df" in columns else 0.0
     roles = [["atom", "group", "df", "outcome"], ["atom", "group", "df"]]
     # hardly two values are equal
-    for by in roles if curves.outcome.positive else roles[1:]:
+    for by in roles if curves.outcome.whole else roles[1:]:
         done: list[Ints] = []
         for alike in keys.groupby(by).groups.values():
             part = alike.to_numpy()
