@@ -113,7 +113,7 @@ def _on_meshes(
 ) -> Iterator[tuple[Ints, Floats]]:
     """Yield alike items among some, and their rows: of all draws, with quantiles of a mesh.
 
-    Alike are items of one atom, group and count; of several counts if these are not close enough.
+    Alike are items of one atom, group and whole outcome; of several if these are not close enough.
     """
     curves = posterior.curves
     keys = pd.DataFrame({"atom": curves.atom(columns["score"][items])}, items)
