@@ -183,7 +183,7 @@ class Result:
         """The worst rows, a line on all others, and the first advice."""
         shown = worst_first(self.table)[: self.rows]
         hidden = self.table.drop(shown.index)
-        more = len(self.advice) - self.sentences
+        further = len(self.advice) - self.sentences
         counts = hidden.groupby("what", sort=False).size()
         names = (f"{what} ({n})" if n > 1 else str(what) for what, n in counts.items())
         notes = (
@@ -191,7 +191,7 @@ class Result:
             if len(hidden)
             else []
         )
-        points = [f"{more} more in .advice"] if more > 0 else []
+        points = [f"{further} more in .advice"] if further > 0 else []
         return shown, notes, [*self.advice[: self.sentences], *points]
 
 
