@@ -24,7 +24,7 @@ from ..families.priors import Constant, Prior, Spline
 from ..families.rows import MEAN_ONLY
 from ..fits.fit import Fit
 from ..posterior.predictive import posterior_of
-from .advice import SIMPLER_SHARE, Gains, mixture_of
+from .advice import Gains, mixture_of
 from .comparison import LeftOut, elpd_table, left_out, warn_of_clusters
 from .observations import observe
 from .quick_fits import takes_long
@@ -262,14 +262,10 @@ def _exposure(best: Best, stats: Statistics) -> Iterator[Step]:
 def _zeros(best: Best, stats: Statistics) -> Iterator[Step]:
     """A share of theta that is 0; of values it would be a guess."""
     outcome = best.fit.curves.outcome
-    if best.prior.gridded or outcome.truncated or not outcome.whole:
+    if best.prior.zero or outcome.truncated or not outcome.whole:
         return
     prior = _feasible(replace(best.prior, zero=True), stats)
-    gains = best.gains
-    nats = gains.zero()
-    mixture = gains.mixture()
-    doubt = f"it may gain {nats:.1f} nats, a mixture {mixture:.1f}"
-    yield Step(prior, nats, doubt if nats < SIMPLER_SHARE * mixture else "")
+    yield Step(prior, best.gains.zero())
 
 
 def _groups(best: Best, stats: Statistics) -> Iterator[Step]:
@@ -292,7 +288,7 @@ def _groups(best: Best, stats: Statistics) -> Iterator[Step]:
 
 
 def _other_shape(best: Best, stats: Statistics) -> Iterator[Step]:
-    """A mixture; if it is not kept, one without the share of zeros or the term in exposure."""
+    """A mixture, without the share of zeros or with it; or without the term in exposure."""
     if best.prior.mixture:
         return
     nats = best.gains.mixture() - _CHANCE
@@ -301,9 +297,10 @@ def _other_shape(best: Best, stats: Statistics) -> Iterator[Step]:
         doubt = f"it may gain {nats:.1f} nats, but takes minutes by group and size"
         yield Step(mixture, nats, doubt)
         return
-    yield Step(mixture, nats)
+    # first, as a share of zeros that another shape explains would stay
     if mixture.zero:
         yield Step(replace(mixture, zero=False), nats)
+    yield Step(mixture, nats)
     if mixture.exposure is not None:
         yield Step(replace(mixture, exposure=None), nats)
 
@@ -320,7 +317,7 @@ def _constants(best: Best, stats: Statistics) -> Iterator[Step]:
 _KINDS: tuple[tuple[_Kind, ...], ...] = (
     (_exposure, _zeros),
     (_groups,),
-    (_other_shape,),
+    (_other_shape, _zeros),
     (_constants,),
 )
 

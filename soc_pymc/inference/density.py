@@ -45,6 +45,8 @@ class Densities:
     fewest: float = 0.5
     effective: float = 4.0  # sample made for each draw kept
     made: float = 4.0  # draws made for each one kept, at most
+    # to the problem's coordinates, where these are others
+    original: Callable[[Floats], Floats] = lambda rows: rows
 
     def gap(self, rows: Floats) -> Floats | float:
         """Excess of the weights' log density over the bound's."""

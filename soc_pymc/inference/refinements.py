@@ -156,13 +156,14 @@ class Skewed:
 
     def densities(self, densities: Densities) -> Densities:
         """The densities of u."""
-        assert densities.fresh
+        fresh = densities.fresh
         return replace(
             densities,
             bound=self.evaluate(densities.bound),
             weights=self.values(densities.weights),
             draws=lambda rows: densities.draws(self.points(rows)),
-            fresh=self.evaluate(densities.fresh),
+            original=lambda rows: densities.original(self.points(rows)),
+            fresh=fresh and self.evaluate(fresh),
         )
 
 
@@ -187,15 +188,24 @@ def approximated(
     begin at the `optimised` one.
     """
     assert densities.fresh
-    unit = np.eye(len(start))
-    first = stepped(densities.fresh, Gaussian(start, unit), _FIRST_CROSSES, rng)
+    first_guess = Gaussian(start, np.eye(len(start)))
+    first = stepped(densities.fresh, first_guess, _FIRST_CROSSES, rng)
     if suffices(first.gaussian):
         return densities, first.gaussian
     steps = stepped(densities.fresh, optimised(), _CROSSES, rng)
-    densities = _skewed(steps).densities(densities)
-    assert densities.fresh
-    centred = Gaussian(np.zeros_like(start), unit)
-    steps = stepped(densities.fresh, centred, _CROSSES_OF_SKEWED, rng)
+    return hardly_skewed(densities, steps, 1, rng)
+
+
+def hardly_skewed(
+    densities: Densities, steps: Steps, rounds: int, rng: np.random.Generator
+) -> tuple[Densities, Gaussian]:
+    """Densities in coordinates that are hardly skewed, found in rounds, and a Gaussian there."""
+    size = len(steps.gaussian.location)
+    centred = Gaussian(np.zeros(size), np.eye(size))
+    for _ in range(rounds):
+        densities = _skewed(steps).densities(densities)
+        evaluate = densities.fresh or densities.bound
+        steps = stepped(evaluate, centred, _CROSSES_OF_SKEWED, rng)
     return densities, steps.gaussian
 
 

@@ -15,7 +15,7 @@ import soc_pymc as soc
 from soc_pymc.data import kernels as data_kernels
 from soc_pymc.families import kernels as families_kernels
 from soc_pymc.inference import row_kernels
-from soc_pymc.inference.density import Surrogates
+from soc_pymc.inference.polynomials import Surrogates
 from tests.examples import CASES, count_frame
 
 
