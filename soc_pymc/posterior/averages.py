@@ -113,7 +113,7 @@ def _on_meshes(
 ) -> Iterator[tuple[Ints, Floats]]:
     """Yield alike items among some, and their rows: of all draws, with quantiles of a mesh.
 
-    Alike are items of one atom, group and count; of several counts if these are not close enough.
+    Alike are items of one atom, group and whole outcome; of several if these are not close enough.
     """
     curves = posterior.curves
     keys = pd.DataFrame({"atom": curves.atom(columns["score"][items])}, items)
@@ -122,7 +122,7 @@ def _on_meshes(
     keys["df"] = columns["noise_df"][items] if "noise_df" in columns else 0.0
     roles = [["atom", "group", "df", "outcome"], ["atom", "group", "df"]]
     # hardly two values are equal
-    for keyed in roles if curves.outcome.positive else roles[1:]:
+    for keyed in roles if curves.outcome.whole else roles[1:]:
         grids: list[Ints] = []
         for alike in keys.groupby(keyed).groups.values():
             part = alike.to_numpy()
