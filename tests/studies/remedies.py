@@ -5,8 +5,8 @@
 Each cause makes a table that the default prior, or the one named, does not describe. Half of it is
 fitted and checked, the first advice followed, and the other half predicted by both fits: `gained`
 nats, `se` their standard error over items. `claimed` is what the advice says of the half that was
-checked, `error` its standard error, `compared` what leave-one-out says of both fits to it. `named` says whether the advice
-names the cause.
+checked, `error` its standard error, `compared` what leave-one-out says of both fits to it. `named`
+says whether the advice names the cause.
 """
 
 from collections.abc import Callable, Mapping
