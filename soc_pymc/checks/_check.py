@@ -295,7 +295,7 @@ class Checks:
         of_items = not isinstance(self.data, Statistics)
         # levels follow their few items
         few = n < _FEW_PER_LEVEL * len(fit.groups)
-        leaves_out = made_fit and of_items and few and self.exact_draws
+        leaves_out = made_fit and few and self.exact_draws
         if leaves_out:
             ends = np.stack(cdf_without(posterior, items.columns))
         else:

@@ -111,12 +111,12 @@ class Gain(NamedTuple):
 
     nats: float = np.nan
     error: float = np.nan  # standard error
-    unexplained: float = np.nan  # what outliers, left out, still lack
+    explains: bool = True  # most of what outliers, left out, lack
 
     @property
     def sure(self) -> bool:
-        """False if chance may explain it, or it is less than what outliers still lack."""
-        return not self.nats < max(_SURE * self.error, self.unexplained)
+        """False if chance may explain it."""
+        return not self.nats < _SURE * self.error
 
 
 GainOf = Callable[[Remedy], Gain]
@@ -133,9 +133,9 @@ def advise(
 ) -> Iterator[Remedy]:
     """Yield advice on verdicts: doubts about the inference, then remedies by their gain.
 
-    Remedies whose gain is not sure come last, after outliers. `made_fit` says that the items made
-    the fit, which a fit to them would only repeat, and `cause` why outcomes vary less than their
-    noise allows, if they do.
+    Outliers come before remedies that do not explain them, and last those whose gain is not sure.
+    `made_fit` says that the items made the fit, which a fit to them would only repeat, and `cause`
+    why outcomes vary less than their noise allows, if they do.
     """
     failed = set(table.loc[table["verdict"] == FAIL, "what"])
     departures = failed | set(table.loc[table["verdict"] == WARN, "what"])
@@ -146,7 +146,11 @@ def advise(
     explained = bool(cause) or ("noise" in failed and departing > 0)
     of_model = bool(failed or departing) and not explained
     refit = bool(failed) and not (explained or made_fit)
-    sure, unsure = _remedies(gains, gain_of, of_model, refit)
+    gaining = _remedies(gains, gain_of, of_model, refit)
+    sure = [pair for pair in gaining if pair[0].sure]
+    explaining = [remedy for gain, remedy in sure if gain.explains]
+    leaving = [remedy for gain, remedy in sure if not gain.explains]
+    unsure = [remedy for gain, remedy in gaining if not gain.sure]
     numbers = {
         "clusters": values.get("clusters", 1.0),
         "k": values.get("leave-one-out"),
@@ -163,8 +167,8 @@ def advise(
         "inference": {"converged", "pareto_k"} & failed,
         "noise": explained,
     }
+    outlier_rules = {"outliers": failed and outliers.beyond_chance}
     last_rules = {
-        "outliers": failed and outliers.beyond_chance,
         "unexplained": failed and departing and not (explained or sure),
         "chance": departing and not failed,
         "number": failed == {NUMBER},
@@ -186,7 +190,11 @@ def advise(
         yield doubts.pop()
     if cause:
         yield Remedy("noise", cause)
-    for rules, remedies in ((first_rules, [*sure, *doubts]), (last_rules, unsure)):
+    for rules, remedies in (
+        (first_rules, explaining),
+        (outlier_rules, [*leaving, *doubts]),
+        (last_rules, unsure),
+    ):
         for rule, holds in rules.items():
             if holds:
                 yield Remedy(rule, _SENTENCES[rule].format(**numbers))
@@ -195,11 +203,8 @@ def advise(
 
 def _remedies(
     gains: "Gains", gain_of: "GainOf", of_model: bool, refit: bool
-) -> tuple[list[Remedy], list[Remedy]]:
-    """Remedies that gain more than chance: of columns, and of the model or a new fit if asked.
-
-    Those whose gain is sure, and the others, by what they gain.
-    """
+) -> list[tuple[Gain, Remedy]]:
+    """Remedies that gain more than chance: of columns, and of the model or a new fit if asked."""
     remedies = [*_of_columns(gains)]
     if of_model:
         remedies += _of_model(gains)
@@ -210,13 +215,11 @@ def _remedies(
     tried = [(gain_of(remedy), remedy) for remedy in remedies if remedy.nats > 0]
     # where no fit says more, the estimate has to do
     tried.sort(key=lambda x: -(x[1].nats if np.isnan(x[0].nats) else x[0].nats))
-    ranked = [
-        (gain.sure, replace(remedy, nats=gain.nats, error=gain.error))
+    return [
+        (gain, replace(remedy, nats=gain.nats, error=gain.error))
         for gain, remedy in tried
         if not gain.nats < _WORTH
     ]
-    sure = [remedy for is_sure, remedy in ranked if is_sure]
-    return sure, [remedy for is_sure, remedy in ranked if not is_sure]
 
 
 def _of_model(gains: "Gains") -> Iterator[Remedy]:
@@ -594,16 +597,18 @@ class Outliers:
         """Number of items so far out that one of all would be by chance in 1% of tables."""
         return int(self._beyond_chance.sum())
 
-    def unexplained(self, log_density: Floats) -> float:
-        """Nats that outcomes beyond chance lack under other log densities (rows,).
+    def explained(self, log_density: Floats) -> bool:
+        """Return True if outcomes beyond chance lack less than half as much under these (rows,)."""
+        return 2.0 * self._lacking(log_density) <= self._lacking(self._densities[1])
 
-        Against outcomes where they are expected, of which any one of all might be so far out.
-        """
-        lacking = self._expected_density - np.log(self.number) - log_density
+    def _lacking(self, log_density: Floats) -> float:
+        """Nats that they lack where any one of all outcomes might be as far out."""
+        lacking = self._densities[0] - np.log(self.number) - log_density
         return float(self._beyond_chance @ np.maximum(lacking, 0.0))
 
     @cached_property
-    def _expected_density(self) -> Floats:
+    def _densities(self) -> Pair:
+        """Log densities (rows,) under the fit, where outcomes are expected and where they are."""
         posterior = self.gains.posterior
         outcome = posterior.outcome
         columns = self.items.columns
@@ -611,7 +616,11 @@ class Outliers:
         size = columns[outcome.size]
         typical = expected * size if outcome.sizes_add else expected
         draws = posterior.curves.even_draws(_DRAWS)
-        return posterior.log_mean_density({**columns, outcome.observed: typical}, draws)
+        inside = {**columns, outcome.observed: typical}
+        at_best, observed = (
+            posterior.log_mean_density(x, draws) for x in (inside, columns)
+        )
+        return at_best, observed
 
     @property
     def _beyond_chance(self) -> Ints:

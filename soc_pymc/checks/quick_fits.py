@@ -89,8 +89,8 @@ class QuickFits:
         mean = n @ gain / n.sum()
         error = np.sqrt(n @ (gain - mean) ** 2) / n.sum()
         scale = self.items.n.sum()
-        unexplained = self.outliers.unexplained(fits[0][rows:])
-        return Gain(float(scale * mean), float(scale * error), unexplained)
+        explains = self.outliers.explained(fits[0][rows:])
+        return Gain(float(scale * mean), float(scale * error), explains)
 
     def _fitted(self, prior: Prior, roles: Any) -> Floats:
         """Log densities (rows,) of items left out of a fit; NaN if it takes long."""

@@ -98,7 +98,18 @@ class Posterior(ABC):
         return self._of_listed(columns, draws, members, ends)
 
     def cdf_ends(self, columns: Columns, members: Pair) -> Floats:
-        """Return P(Y < y) and P(Y <= y) under each member, (2, members, n)."""
+        """Return P(Y < y) and P(Y <= y) by member, (2, members, n), of cells at their ends."""
+        if "low" not in columns:
+            return self._cdf_ends(columns, members)
+        observed = self.outcome.observed
+        (lower, _), (_, upper) = (
+            self._cdf_ends({**columns, observed: columns[end]}, members)
+            for end in ("low", "high")
+        )
+        return np.stack([lower, np.maximum(upper, lower)])
+
+    def _cdf_ends(self, columns: Columns, members: Pair) -> Floats:
+        """`cdf_ends` of items."""
         outcomes = own_outcomes(self.outcome, columns)
         return np.stack(self.family.cdf_interval(*outcomes, *members))
 
@@ -386,7 +397,7 @@ class MixturePosterior(Posterior):
 class EstimatedNoise(Posterior):
     """Posterior where noise sds are estimates: each member has one for each true noise."""
 
-    def cdf_ends(self, columns: Columns, members: Pair) -> Floats:
+    def _cdf_ends(self, columns: Columns, members: Pair) -> Floats:
         """See `Posterior`."""
         y, sizes, log_weights = self._nodes(columns)
         below = 0.0
