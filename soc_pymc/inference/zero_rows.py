@@ -56,13 +56,13 @@ class ZeroRows:
         data = built.family.rows_of(len(row), {"joint": {**joint, "row": piece}})
         data = data.with_spread((mixture.rows.spread / rise**2)[row])
         bounds = mixture.cells.forms.bounds
-        ends = [
-            np.stack(bounds.represented(*x.reshape(rows, -1)[:, :2].T))
-            for x in (low, high)
-        ]
+        low, high = (
+            np.stack(bounds.represented(*ends.reshape(rows, -1)[:, :2].T))[:, row]
+            for ends in (low, high)
+        )
         pieces = np.arange(len(row))
         return cls(
-            near=NearRows(data, make_surrogates(data, *(x[:, row] for x in ends))),
+            near=NearRows(data, make_surrogates(data, low, high)),
             members=sparse.csr_array((np.ones(len(row)), (row, pieces))),
             positive=np.bincount(row_of_cell[has_events], joint["n"][has_events], rows)[
                 :, None
