@@ -66,6 +66,8 @@ class Remedy:
         How much larger the log predictive density of all items is under a quick fit of this to
         them than under the same of the present prior, each item left out: about what `soc.compare`
         says of fits. NaN where none was made.
+    error : float
+        Standard error of `nats` over items, which are taken as independent.
     """
 
     check: str
@@ -74,10 +76,11 @@ class Remedy:
     prior: Prior | None = None
     roles: Mapping[str, str | tuple[str, ...] | float] = field(default_factory=dict)
     nats: float = np.nan
+    error: float = np.nan
 
     def __str__(self) -> str:
-        words = f" It gains about {self.nats:,.0f} nats of log likelihood."
-        gain = words if self.nats > 0 else ""
+        nats = f"{self.nats:,.0f} ± {self.error:,.0f}"
+        gain = f" It gains {nats} nats of log likelihood." if self.nats > 0 else ""
         return self.sentence + gain
 
 

@@ -12,6 +12,7 @@ one shift. Items that made the fit stray less: for them the test is conservative
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ import xarray as xr
 from numpy.random import Generator
 from scipy import sparse
 
-from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, equal_parts
+from .._lib.arrays import Bools, Columns, Floats, Ints, equal_parts
 from .._lib.laws import exceedance, uniform_distance, uniform_p_value
 from .._lib.reprs import digits, number
 from ..families.outcome import Outcome
@@ -195,17 +196,9 @@ def _fifths(values: pd.Series, n: Ints) -> tuple[Ints, list[str]]:
 
 
 def cdf_ends(posterior: Posterior, columns: Columns) -> Floats:
-    """Return P(Y < y) and P(Y <= y) of rows, (2, n), over the draws; y is in a range for cells."""
-    observed = posterior.outcome.observed
-
-    def ends(part: Columns) -> Pair:
-        if "low" not in part:
-            return cdf_interval(posterior, part)
-        rows = ({**part, observed: part[end]} for end in ("low", "high"))
-        (below, _), (_, upto) = (cdf_interval(posterior, row) for row in rows)
-        return below, np.maximum(upto, below)
-
-    return in_chunks(ends, _ROWS_AT_ONCE, columns, "predictive distribution")
+    """Return P(Y < y) and P(Y <= y) of rows, (2, n), over the draws; of cells of their ends."""
+    values = partial(cdf_interval, posterior)
+    return in_chunks(values, _ROWS_AT_ONCE, columns, "predictive distribution")
 
 
 def _indicators(masks: Masks) -> sparse.csr_array:
