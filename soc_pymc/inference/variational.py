@@ -8,6 +8,7 @@ maximum. Importance weights show how good the result is.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ from .refinements import (
     annealed,
     approximated,
     hardly_skewed,
+    moved,
     stepped,
 )
 
@@ -81,12 +83,16 @@ _PROMISE_DRAWS = 250
 _PROMISE = 0.3
 # densities of annealing and factor on the Gaussian's widths, and those of another try, where it is
 # far too narrow in a tail: a location and a dispersion that the data hardly tell apart bend it
-_ANNEALED = ((10, WIDER), (40, 1.3))
+_ANNEALED = ((20, WIDER), (40, 1.3))
 _ENOUGH = 0.1  # effective sample that ends annealing
+# steps of resampled draws, by nat of the logarithm of an effective sample, and at most
+_STEPS_PER_NAT = 10.0
+_MOST_STEPS = 20
 # largest change of a width between both
 _NARROWEST_STEP = 0.7
 _WIDEST_STEP = 3.0
 _REPAIRED = " after annealing (the Gaussian alone: k {k:.2f}, {ess:.1%})"
+_MOVED = ", which then moved {steps} steps"
 
 
 def _maximise_bound(
@@ -282,19 +288,16 @@ def _run_variational(built: Problem, method: VI) -> tuple[Groups, Status]:
         densities = replace(
             densities, bound=bound, weights=_reported(densities.weights, shown)
         )
-        weighed = _weighed_draws(densities, gaussian, method.draws, rng)
-        if not densities.fresh and _poor(weighed, densities.fewest):
-            steps = stepped(densities.bound, gaussian, _CROSSES, rng)
-            weighed = _weighed_draws(densities, steps.gaussian, method.draws, rng)
-            if _poor(weighed, densities.fewest):
-                densities, gaussian = hardly_skewed(densities, steps, _SKEWS, rng)
-                densities = replace(densities, fewest=_FEWEST_UNSKEWED)
-                weighed = _weighed_draws(densities, gaussian, method.draws, rng)
+        densities, weighed = _mended(densities, gaussian, method.draws, rng)
         draws, words = _repaired(
             densities, weighed, max(method.draws, _FEWEST_DRAWS), rng
         )
         numbers = kept_draws(draws.log_weight, method.draws, rng)
-        chosen = draws.points(numbers)
+        noise = draws.noise[numbers]
+        if not densities.fresh and _poor(weighed, densities.fewest):
+            noise, steps = _moved(densities.bound, draws, noise, rng)
+            words += _MOVED.format(steps=steps)
+        chosen = draws.gaussian.at(noise)
         posterior = densities.draws(chosen)
         points = densities.original(chosen)
     weights = xr.Dataset(
@@ -357,6 +360,25 @@ def _poor(draws: _Draws, enough: float, most_k: float = PARETO_K) -> bool:
     return not (k <= most_k and ess >= enough)
 
 
+def _mended(
+    densities: Densities, gaussian: Gaussian, number: int, rng: np.random.Generator
+) -> tuple[Densities, _Draws]:
+    """Weighed draws of a Gaussian or, where it is poor, of one with correlations or less skewness.
+
+    Coordinates may be others then.
+    """
+    weighed = _weighed_draws(densities, gaussian, number, rng)
+    if densities.fresh or not _poor(weighed, densities.fewest):
+        return densities, weighed
+    steps = stepped(densities.bound, gaussian, _CROSSES, rng)
+    weighed = _weighed_draws(densities, steps.gaussian, number, rng)
+    if not _poor(weighed, densities.fewest):
+        return densities, weighed
+    densities, gaussian = hardly_skewed(densities, steps, _SKEWS, rng)
+    densities = replace(densities, fewest=_FEWEST_UNSKEWED)
+    return densities, _weighed_draws(densities, gaussian, number, rng)
+
+
 def _repaired(
     densities: Densities,
     draws: _Draws,
@@ -369,7 +391,8 @@ def _repaired(
     chosen = latest = draws
     words = ""
     gaussian = draws.gaussian
-    for enough, options in zip((densities.fewest, _ENOUGH), tries, strict=False):
+    fewest = min(densities.fewest, _ENOUGH)
+    for enough, options in zip((fewest, _ENOUGH), tries, strict=False):
         if not _poor(chosen, enough, most_k):
             break
         number, widening = options
@@ -386,6 +409,15 @@ def _repaired(
         if not k <= most_k:
             gaussian = _refined(latest)
     return chosen, words
+
+
+def _moved(
+    bound: Evaluate, draws: _Draws, noise: Floats, rng: np.random.Generator
+) -> tuple[Floats, int]:
+    """Noise of resampled draws after steps, and their number."""
+    nats = -np.log(max(draws.quality[1], _ENOUGH))
+    steps = min(ceil(_STEPS_PER_NAT * nats), _MOST_STEPS)
+    return moved(bound, draws.gaussian, noise, steps, rng), steps
 
 
 # --- other posteriors near a fit's ----------------------------------------------------------------
