@@ -60,13 +60,15 @@ def _handlers(arrived: list[int]) -> Iterator[None]:
     plain = (signal.SIG_DFL, signal.default_int_handler)
     in_main = threading.current_thread() is threading.main_thread()
     before = {number: signal.getsignal(number) for number in _STOPPED if in_main}
-    taken = {number: handler for number, handler in before.items() if handler in plain}
-    for number in taken:
+    replaced = {
+        number: handler for number, handler in before.items() if handler in plain
+    }
+    for number in replaced:
         signal.signal(number, stop)
     try:
         yield
     finally:
-        for number, handler in taken.items():
+        for number, handler in replaced.items():
             signal.signal(number, handler)
 
 

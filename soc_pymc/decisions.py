@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike
-from scipy.optimize import elementwise
 from scipy.optimize.elementwise import find_root
 
 from ._lib.arguments import (
@@ -28,7 +27,7 @@ from ._lib.arguments import (
     shown,
     switch,
 )
-from ._lib.arrays import Columns, Floats, Ints, Pair
+from ._lib.arrays import Columns, Floats, Ints, Pair, Triple
 from ._lib.errors import FitError
 from ._lib.laws import pearson3_cdf, pearson3_quantile
 from ._lib.reprs import digits
@@ -122,10 +121,12 @@ class DecisionItems:
         """Return numbers > `least`, (n,), from one number for all items, or one for each."""
         array = per_item(values, name, len(self))
         # larger numbers leave none to compare with
-        bad = ~((np.abs(array) <= LARGEST) & (array > least))
-        if bad.any():
+        wrong = ~((np.abs(array) <= LARGEST) & (array > least))
+        if wrong.any():
             bound = f"{'' if least == -np.inf else f' and > {least:g}'}, up to {LARGEST:g} in size"
-            raise FitError(f"{name} must be finite{bound}, not {digits(array[bad][0])}")
+            raise FitError(
+                f"{name} must be finite{bound}, not {digits(array[wrong][0])}"
+            )
         return array
 
 
@@ -320,8 +321,7 @@ def value_of_exposure(
     """
     decision = read_decision(fit, items)
     family = decision.posterior.family
-    prior = decision.posterior.curves.prior
-    is_single = not (prior.gridded or prior.zero)
+    is_single = not decision.posterior.prior.gridded
     extra = {"more": decision.numbers(more, "more", 0.0)}
     if threshold is not None:
         extra["threshold"] = decision.numbers(threshold, "threshold")
@@ -419,7 +419,7 @@ def _cut_off(family: Family, theta: ThetaMixture, size: Floats, cut: Floats) -> 
         return (p * (means - cut[i])).sum(axis=0)
 
     with np.errstate(invalid="ignore", over="ignore"):
-        root = elementwise.find_root(gap, (low, high), args=(np.arange(len(cut)),))
+        root = find_root(gap, (low, high), args=(np.arange(len(cut)),))
     end = np.where(root.f_bracket[0] > 0.0, low, high + 1.0)
     least = scale.score(np.where(root.success, root.x, end))
     return np.ceil(least) if outcome.whole else np.asarray(least)
@@ -494,7 +494,7 @@ class _Block:
             np.random.default_rng([seed, stream, number]) for stream in range(3)
         )
 
-    def draw(self, curves: Ints) -> tuple[Floats, Floats, Floats]:
+    def draw(self, curves: Ints) -> Triple:
         """Return draws on the scale of the family, (draws, n), and theta's parameters."""
         uniform = self._rngs[0].random((len(curves), self._n))
         a, b = self._posterior.theta_given(self._columns, curves, uniform)
@@ -667,8 +667,8 @@ def _top(items: DecisionItems, size: int, seed: int, curves: Ints) -> Pair:
         # the k-th largest of the others: of an item among the k, it is the one that follows
         order = np.partition(drawn, [n - size - 1, n - size], axis=1)
         following = order[:, [n - size - 1]]
-        last = order[:, [n - size]]
-        rivals = np.where(drawn >= last, following, last)
+        kth = order[:, [n - size]]
+        rivals = np.where(drawn >= kth, following, kth)
         probability = items.posterior.family.above_place(rivals, a, b)
         sums += probability.sum(axis=0), (probability**2).sum(axis=0)
     mean = sums[0] / number

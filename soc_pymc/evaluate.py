@@ -11,7 +11,7 @@ import xarray as xr
 from scipy import optimize, special
 
 from ._lib.arguments import PROBABILITY, SEED, A, Whole
-from ._lib.arrays import Columns, Floats, Pair, equal_parts
+from ._lib.arrays import Columns, Floats, Pair, Triple, equal_parts
 from ._lib.errors import FitError, ItemsError
 from ._lib.work import phase, with_progress
 from .checks.comparison import cross_validate, warn_of_clusters
@@ -146,9 +146,9 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
             (values[listed], sizes[listed]) for values, sizes in (remaining, thinned)
         )
     names = outcome.observed, outcome.size
-    kept = [r for r in items.roles if r in ("score", "cluster", *names) or is_group(r)]
-    columns = [NO_SCORE if items.roles[role] == NO_SCORE else role for role in kept]
-    roles = Roles(zip(kept, columns, strict=True)).arguments
+    read = [r for r in items.roles if r in ("score", "cluster", *names) or is_group(r)]
+    columns = [NO_SCORE if items.roles[role] == NO_SCORE else role for role in read]
+    roles = Roles(zip(read, columns, strict=True)).arguments
     parts = (
         frame.assign(**dict(zip(names, part, strict=True)))
         for part in (remaining, thinned)
@@ -167,9 +167,7 @@ def read_frame(items: Items) -> pd.DataFrame:
     return pd.concat([batch.to_pandas() for batch in batches(table)], ignore_index=True)
 
 
-def score_and_outcomes(
-    frame: pd.DataFrame, outcome: Outcome
-) -> tuple[Floats, Floats, Floats]:
+def score_and_outcomes(frame: pd.DataFrame, outcome: Outcome) -> Triple:
     """Return scores, outcomes and their sizes of a table from `read_frame`."""
     roles = ["score", outcome.observed, outcome.size]
     score, y, size = frame[roles].to_numpy(dtype=float).T
@@ -349,7 +347,7 @@ def _expected(outcome: Outcome, predictor: Floats) -> Floats:
     scale = outcome.theta
     if scale is not LINEAR:
         predictor = np.clip(predictor, -_FARTHEST, _FARTHEST)
-    return np.asarray(scale.score(predictor))
+    return scale.score(predictor)
 
 
 def _regression(
@@ -572,12 +570,12 @@ def _from_fresh(
 ) -> RatioTest:
     """Judge whether scores go with their items' outcomes more closely than with fresh ones."""
     check_rows(frame, fresh, {"score": "score"}, "fresh=")
-    score, *seen = score_and_outcomes(frame, outcome)
+    score, *outcomes = score_and_outcomes(frame, outcome)
     _, *later = score_and_outcomes(fresh, outcome)
     rank = special.ndtri((pd.Series(score).rank() - 0.5) / len(score))
-    contrast, weight = outcome.contrast(*seen, *later)
+    contrast, weight = outcome.contrast(*outcomes, *later)
     centred = rank - (weight @ rank) / weight.sum()
-    _, before = calibration_line(outcome, score, *seen)
+    _, before = calibration_line(outcome, score, *outcomes)
     _, after = calibration_line(outcome, score, *later)
     spread = np.sqrt(((centred * contrast) ** 2).sum())
     z = float(np.sign(before) * (centred @ contrast) / spread) if spread > 0 else 0.0

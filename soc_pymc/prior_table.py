@@ -281,8 +281,8 @@ class BetaFormulas(Formulas):
         total = s + 7.0
         rise = math.prod((a + i) / m * (b + i) / n for i in range(4))
         rise = rise / math.prod((s + i) / total for i in range(7))
-        rest = (1 / 12 - 1 / 360 / (total * total)) / total - _half(m) - _half(n)
-        return rise * xp.sqrt(m * n / total / (2.0 * math.pi)) * xp.exp(rest)
+        remainder = (1 / 12 - 1 / 360 / (total * total)) / total - _half(m) - _half(n)
+        return rise * xp.sqrt(m * n / total / (2.0 * math.pi)) * xp.exp(remainder)
 
     def law(self, members: Members, t: Numbers, xp: Functions) -> Triple:
         # by Peizer and Pratt at a + 4 and b + 4
@@ -563,9 +563,9 @@ def score(
     values = (0.0, family.no_size, size) if outcome is None else (outcome, size, size)
     arrays = [np.asarray(v, dtype=float) for v in (score, *values)]
     t, y, n, prior_size = np.broadcast_arrays(*map(np.atleast_1d, arrays))
-    if bad := np.sum(~family.possible(y, n)):
+    if impossible := np.sum(~family.possible(y, n)):
         raise ValueError(
-            f"{bad} of {len(t)} outcomes are not possible with their sizes"
+            f"{impossible} of {len(t)} outcomes are not possible with their sizes"
         )
     labels = None
     if meta["groups"]:
@@ -617,9 +617,9 @@ def posterior_nodes(
     """Indices of items and their nodes given the outcomes, in parts of any order."""
     meta, (t, y, n, *_) = table.meta, items
     scale, low, high = (meta["axis"][name] for name in ("scale", "low", "high"))
-    if bad := np.sum(~((t > low) & (t < high) | np.isin(t, meta["atoms"]))):
+    if outside := np.sum(~((t > low) & (t < high) | np.isin(t, meta["atoms"]))):
         place = f"above {low:g} and below {high:g}, as the {scale} scale needs them"
-        raise ValueError(f"{bad} of {len(t)} scores are not {place}")
+        raise ValueError(f"{outside} of {len(t)} scores are not {place}")
     cell, x, w = places(meta, t, items.prior_size, ARRAYS)
     labels: Any = [""]
     code = np.zeros(len(t), dtype=np.int64)
@@ -729,13 +729,13 @@ def nodes_given(
     )
     zero = sums[1] / (sums[1] + total) if meta["zero"] else None
     flagged = ~close | (node["wide"] > 0) | (x < 0.0) | (x > 1.0)
-    given = {
+    arguments = {
         "averages": averages,
         "zero": zero,
         "flagged": flagged,
         "loadings": loadings,
     }
-    return Mixture(weight / total, a, b, **given)
+    return Mixture(weight / total, a, b, **arguments)
 
 
 def reweighted(

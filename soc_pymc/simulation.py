@@ -216,9 +216,9 @@ def _poisson_counts(
 ) -> pd.DataFrame:
     """Items with Poisson counts."""
     expected = theta * exposure
-    if bad := int((~((expected >= 0) & (expected <= LARGEST_COUNT))).sum()):
+    if out := int((~((expected >= 0) & (expected <= LARGEST_COUNT))).sum()):
         raise FitError(
-            f"{bad:,} of {expected.size:,} items would have mean counts that are below 0, missing "
+            f"{out:,} of {expected.size:,} items would have mean counts that are below 0, missing "
             "or beyond 2^53: give other scores, exposures, delta or sigma"
         )
     count = rng.poisson(expected)

@@ -89,9 +89,9 @@ def poisson_moment(
     )
     log_f, ahead = (np.asarray(log_pmf(y + k), dtype=float) for k in (0, order))
     divisor = np.maximum(log_f, _log_of(rho))
-    if bad := int(np.sum(~(divisor > -np.inf))):
+    if infinite := int(np.sum(~(divisor > -np.inf))):
         raise FitError(
-            f"the marginal gives {bad} counts probability 0 or none: use rho above 0"
+            f"the marginal gives {infinite} counts probability 0 or none: use rho above 0"
         )
     rising = sum(np.log(y + j + 1) - np.log(n) for j in range(order))
     unbiased = np.prod([np.maximum(y - j, 0.0) / n for j in range(order)], axis=0)
@@ -350,6 +350,6 @@ def _log_of(rho: float) -> float:
     return float(np.log(POSITIVE(rho, "rho"))) if rho else -np.inf
 
 
-def _refuse(bad: Bools, name: str, rule: str) -> None:
-    if np.any(bad):
-        raise ItemsError(f"{name}: {int(np.sum(bad))} rows are not {rule}")
+def _refuse(invalid: Bools, name: str, rule: str) -> None:
+    if np.any(invalid):
+        raise ItemsError(f"{name}: {int(np.sum(invalid))} rows are not {rule}")

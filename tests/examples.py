@@ -31,10 +31,15 @@ ROLES = {
 }
 
 
+def kinds(n: int) -> Any:
+    """Returns labels of n items, of which every third is "a"."""
+    return np.where(np.arange(n) % 3 == 0, "a", "b")
+
+
 def count_frame(n: int = 4000, seed: int = 3) -> pd.DataFrame:
     """Returns simulated counts; every third item is of kind "a", the others are of kind "b"."""
     frame = soc.simulation.s1(n, seed=seed)
-    frame["kind"] = np.where(frame.index % 3 == 0, "a", "b")
+    frame["kind"] = kinds(n)
     return frame
 
 
@@ -45,8 +50,7 @@ def value_frame(n: int = 1500, seed: int = 4) -> pd.DataFrame:
     theta = rng.normal(0.9 * score + 0.2 * np.sin(score), np.exp(0.2 * score - 0.4))
     noise_sd = np.exp(rng.normal(-0.5, 0.5, n))
     columns = {"score": score, "value": rng.normal(theta, noise_sd), "noise_sd": noise_sd}
-    kind = np.where(np.arange(n) % 3 == 0, "a", "b")
-    return pd.DataFrame(columns | {"kind": kind, "theta": theta})
+    return pd.DataFrame(columns | {"kind": kinds(n), "theta": theta})
 
 
 def trial_frame(n: int = 2000, seed: int = 5) -> pd.DataFrame:
@@ -57,8 +61,7 @@ def trial_frame(n: int = 2000, seed: int = 5) -> pd.DataFrame:
     theta = rng.beta(12 * mean, 12 * (1 - mean))
     trials = np.ceil(rng.lognormal(2.5, 1.2, n)).astype(int)
     columns = {"score": score, "successes": rng.binomial(trials, theta), "trials": trials}
-    kind = np.where(np.arange(n) % 3 == 0, "a", "b")
-    return pd.DataFrame(columns | {"kind": kind, "theta": theta})
+    return pd.DataFrame(columns | {"kind": kinds(n), "theta": theta})
 
 
 def amount_frame(n: int = 2000, seed: int = 6) -> pd.DataFrame:
@@ -68,9 +71,8 @@ def amount_frame(n: int = 2000, seed: int = 6) -> pd.DataFrame:
     theta = 1.1 * score**0.9 * 5.0 / rng.standard_gamma(6.0, n)
     events = np.ceil(rng.lognormal(1.0, 1.0, n)).astype(int)
     amount = theta / SHAPE * rng.standard_gamma(SHAPE * events)
-    kind = np.where(np.arange(n) % 3 == 0, "a", "b")
     columns = {"score": score, "amount": amount, "events": events}
-    return pd.DataFrame(columns | {"kind": kind, "theta": theta})
+    return pd.DataFrame(columns | {"kind": kinds(n), "theta": theta})
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,8 @@ def Whole(least: int, most: int | None = None) -> Rule:
     """A whole number, of Python or NumPy, from `least` to `most`, but not a bool."""
 
     def rule(value: Any, name: str, error: Refusal = FitError) -> int:
-        good = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-        if good and least <= value <= (math.inf if most is None else most):
+        is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        if is_whole and least <= value <= (math.inf if most is None else most):
             return int(value)
         limits = (
             f"of at least {least:,}" if most is None else f"from {least:,} to {most:,}"
@@ -55,8 +55,8 @@ def Real(above: float = -math.inf, below: float = math.inf) -> Rule:
     """A finite number, strictly between two others, but not a bool."""
 
     def rule(value: Any, name: str, error: Refusal = FitError) -> float:
-        good = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        if good and math.isfinite(value) and above < value < below:
+        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if is_number and math.isfinite(value) and above < value < below:
             return float(value)
         limits = "finite number" + (f" > {above:g}" if math.isfinite(above) else "")
         if math.isfinite(below):
@@ -88,8 +88,8 @@ def OneOf(*options: str) -> Rule:
     def rule(value: object, name: str, error: Refusal = FitError) -> str:
         if isinstance(value, str) and value in options:
             return value
-        *others, last = map(repr, options)
-        raise error(f"{name}={shown(value)} must be {', '.join(others)} or {last}")
+        *others, final = map(repr, options)
+        raise error(f"{name}={shown(value)} must be {', '.join(others)} or {final}")
 
     return rule
 

@@ -13,8 +13,8 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Pair = tuple[Floats, Floats]
 Triple = tuple[Floats, Floats, Floats]
+# columns of a table by name
 Columns = Mapping[str, NDArray[Any]]
-"""Columns of a table by name."""
 
 # numbers of a block: its intermediate results fit in the cache
 _BLOCK = 1 << 13

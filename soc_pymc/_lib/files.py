@@ -88,8 +88,8 @@ def check_target(path: str | os.PathLike[str]) -> Path:
             f"{folder} cannot be written to",
         ),
     )
-    for bad, number, text in problems:
-        if bad:
+    for fails, number, text in problems:
+        if fails:
             raise OSError(number, text, os.fspath(path))
     return target
 
@@ -106,14 +106,14 @@ def save_netcdf(
     """Write a Dataset or DataTree to one netCDF file, made in memory (a full disk crashes HDF5)."""
     path = path_of(path, "path", error_type)
     try:
-        made = _netcdf(data if isinstance(data, xr.DataTree) else xr.DataTree(data))
+        content = _netcdf(data if isinstance(data, xr.DataTree) else xr.DataTree(data))
     except Exception as error:  # xarray and h5py raise many kinds
         raise error_type(
             f"{path} was not written: the data cannot be stored in a file ({_brief(error)})"
         ) from error
     with replacing(path) as temporary, open(temporary, "wb") as file:
-        file.write(made.getbuffer())
-        file.write(seal(made.getbuffer()))
+        file.write(content.getbuffer())
+        file.write(seal(content.getbuffer()))
 
 
 def _netcdf(tree: xr.DataTree) -> io.BytesIO:
@@ -121,13 +121,13 @@ def _netcdf(tree: xr.DataTree) -> io.BytesIO:
     import h5py
 
     text = h5py.string_dtype()
-    made = io.BytesIO()
+    buffer = io.BytesIO()
 
     def stored(values: Any) -> Any:
         array = np.asarray(values)
         return array.astype(text) if array.dtype.kind in "OU" else array
 
-    with h5py.File(made, "w", track_order=True) as file:
+    with h5py.File(buffer, "w", track_order=True) as file:
         for node in tree.subtree:
             data = node.to_dataset(inherit=False)
             group = (
@@ -153,7 +153,7 @@ def _netcdf(tree: xr.DataTree) -> io.BytesIO:
                 if variable.dims != (name,):
                     for axis, dim in enumerate(variable.dims):
                         group[name].dims[axis].attach_scale(group[dim])
-    return made
+    return buffer
 
 
 @dataclass(frozen=True)

@@ -112,11 +112,11 @@ def smoothed(log_ratio: Floats) -> Pair:
 def _tails(log_weight: Floats, number: int) -> tuple[Ints, Floats, Floats]:
     """Rows of the largest weights, (number, n), their smoothed logarithms, and k; NaN if none."""
     # the cutoff is the largest weight below the tail
-    first = len(log_weight) - number - 1
-    row = np.argpartition(log_weight, first, axis=0)
-    cutoff = np.exp(np.take_along_axis(log_weight, row[[first]], axis=0))[0]
-    order = np.argsort(np.take_along_axis(log_weight, row[first + 1 :], axis=0), axis=0)
-    row = np.take_along_axis(row[first + 1 :], order, axis=0)
+    begin = len(log_weight) - number - 1
+    row = np.argpartition(log_weight, begin, axis=0)
+    cutoff = np.exp(np.take_along_axis(log_weight, row[[begin]], axis=0))[0]
+    order = np.argsort(np.take_along_axis(log_weight, row[begin + 1 :], axis=0), axis=0)
+    row = np.take_along_axis(row[begin + 1 :], order, axis=0)
     tail = np.take_along_axis(log_weight, row, axis=0)
     k, scale = _fit_tail(np.exp(tail.T) - cutoff[:, None])
     # quantiles (1 - p)^-k - 1 over k, for k = 0 too

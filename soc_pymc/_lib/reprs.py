@@ -102,9 +102,9 @@ class Table(pd.DataFrame):
         shown = [indent + "  ".join(row).rstrip() for row in zip(*padded, strict=True)]
         text = shown[:1]
         for row, line in zip(texts.to_numpy()[1:], shown[1:], strict=True):
-            own = [fill(x, _WIDTH, subsequent_indent="  ") for x in row[:1][long[:1]]]
+            above = [fill(x, _WIDTH, subsequent_indent="  ") for x in row[:1][long[:1]]]
             below = [indented(x) for x in row[1:][long[1:]] if x]
-            text += [*own, line, *below]
+            text += [*above, line, *below]
         return "\n".join(text)
 
     def _repr_html_(self) -> str:

@@ -276,12 +276,12 @@ def phase(title: str, *, total: float | None = None, unit: str = "") -> Iterator
 
         console = Console(stderr=True)
         clears = console.is_terminal or console.is_jupyter
-        done = (
+        counter = (
             "{task.completed:,.0f}"
             + (" of {task.total:,.0f} " if total else " ")
             + unit
         )
-        texts = ("{task.description}", done if unit else "", "{task.fields[note]}")
+        texts = ("{task.description}", counter if unit else "", "{task.fields[note]}")
         title_column, *text_columns = (
             rich.TextColumn(text, markup=False) for text in texts
         )

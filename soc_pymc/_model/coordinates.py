@@ -29,10 +29,10 @@ _POSITIONS = np.linspace(-8.0, 8.0, 3201)
 _LEAST_POSITION = -15.0
 _NO_SCALES = np.empty((1, 0))
 
+# draws (draws, ...) of parameters by name; of scales the logarithm
 type Parameters = dict[str, Floats]
-"""Draws (draws, ...) of parameters by name; of scales the logarithm."""
+# dims and values by name of all numbers that the parameters depend on
 type Constants = Mapping[str, tuple[tuple[str, ...], ArrayLike]]
-"""Dims and values by name of all numbers that the parameters depend on."""
 
 
 class Move(NamedTuple):
@@ -84,7 +84,7 @@ class SmoothingScale:
         log_rise = np.where(q > _LEAST_POSITION, log_rise, 0.0)
 
         def back(slope: Floats, slopes: Parameters) -> Floats:
-            return np.asarray(slope * log_rise + log_density_slope)[:, None]
+            return (slope * log_rise + log_density_slope)[:, None]
 
         return Move(np.log(tau), log_density, back)
 
@@ -222,8 +222,8 @@ class LineCoefficients:
                 _add_stacked(slopes, before, self.earlier, -slope @ laplace.line_shift)
             if bend:
                 by_average = -slope[:, 0] * fall_slope
-                moved = by_average[:, None] * bend.weights
-                _add_stacked(slopes, before, bend.names, moved)
+                shifts = by_average[:, None] * bend.weights
+                _add_stacked(slopes, before, bend.names, shifts)
             if levels:
                 by_log_width = slope * noise + 1.0
                 by_log_scale = ((by_log_width / widths**2) @ levels.shares) * squares
@@ -241,8 +241,8 @@ class LineCoefficients:
         return log_density.sum(axis=-1)
 
 
+# a parameter as a function of its coordinates and of earlier parameters
 type Step = SmoothingScale | PenalisedCoefficients | LineCoefficients
-"""A parameter as a function of its coordinates and of earlier parameters."""
 
 
 def stacked(values: Mapping[str, Floats], names: Sequence[str]) -> Floats:
@@ -372,15 +372,15 @@ def bent(parts: Sequence[Coefficients], pilot: Pilot) -> list[Coefficients]:
     weights = pilot.rows.n / pilot.rows.n.sum()
     start = float(weights @ dispersion)
     slope = between.sum() / of_location.sum() / special.expit(start)
-    second = parts[1]
+    scaled = parts[1]
     bend = Bend(
-        names=tuple(second.names),
-        weights=weights @ second.at_rows,
+        names=tuple(scaled.names),
+        weights=weights @ scaled.at_rows,
         start=start,
         share=float(np.clip(slope, 0.0, 1.0)),
     )
     first = replace(parts[0], line=replace(parts[0].line, bend=bend))
-    return [first, second]
+    return [first, scaled]
 
 
 class Point(NamedTuple):

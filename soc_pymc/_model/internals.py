@@ -51,10 +51,10 @@ __all__ = [
     "vectorized",
 ]
 
+# a variable of PyTensor, whose classes have no types
 type Variable = Any
-"""A variable of PyTensor, whose classes have no types."""
+# a function of arrays that PyTensor has made
 type Function = Callable[..., Any]
-"""A function of arrays that PyTensor has made."""
 
 
 # --- the interpreter ------------------------------------------------------------------------------

@@ -101,9 +101,11 @@ class ModelSpace(Space):
         try:
             *coefficients, log_density = forward(coordinates)
         except ParameterValueError:
-            bad = np.array([self._underflows(row) for row in coordinates])
-            point = self.at(np.where(bad[:, None], self.start, coordinates))
-            return point._replace(log_density=np.where(bad, np.nan, point.log_density))
+            underflow = np.array([self._underflows(row) for row in coordinates])
+            point = self.at(np.where(underflow[:, None], self.start, coordinates))
+            return point._replace(
+                log_density=np.where(underflow, np.nan, point.log_density)
+            )
 
         def gradient(by_coefficients: Sequence[Floats]) -> Floats:
             return np.asarray(backward(coordinates, *by_coefficients))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import linalg, special
 
-from .._lib.arrays import Floats, Pair
+from .._lib.arrays import Floats, Pair, Triple
 from .._lib.errors import FitError
 from ..families.rows import RowSums, Tensor
 from .terms import Design, State
@@ -78,7 +78,7 @@ def floored(bound: Floats, observed: Floats) -> Floats:
     half = (root @ vector) * np.sqrt(np.maximum(value, _LEAST_INFORMATION))[
         ..., None, :
     ]
-    return np.asarray(half @ half.mT) * pairs
+    return half @ half.mT * pairs
 
 
 def half_normal_scale(
@@ -312,9 +312,7 @@ def coefficient_curvature(
     return slopes, information
 
 
-def _joint_information(
-    designs: Sequence[Floats], rows: RowCurvature
-) -> tuple[Floats, Floats, Floats]:
+def _joint_information(designs: Sequence[Floats], rows: RowCurvature) -> Triple:
     """Floored information of both curves' coefficients, and between them."""
     first, second = designs
 
@@ -363,8 +361,8 @@ class CurveTarget(Target):
             return super().steps(states, curvature)
         (first, second), right = self.penalised(states, curvature)
         between = curvature.between
-        whole = np.block([[first, between], [between.T, second]])
-        steps = solve_scaled(whole, np.concatenate(right))
+        joint = np.block([[first, between], [between.T, second]])
+        steps = solve_scaled(joint, np.concatenate(right))
         return np.split(steps, [len(first)])
 
     def marginal(
@@ -405,10 +403,10 @@ def find_mode(
     """Find the mode, with information before the last step, or after it with `ahead`."""
     states = list(start)
     curvature = target.curvature(start)
-    bad = int((~np.isfinite(curvature.value)).sum())
-    if bad:
+    count = int((~np.isfinite(curvature.value)).sum())
+    if count:
         raise FitError(
-            f"the log marginal of {bad} bins is not finite at the start: are outcomes, exposures "
+            f"the log marginal of {count} bins is not finite at the start: are outcomes, exposures "
             "or noise in units that make theta astronomically large or small?"
         )
     for _ in range(_MODE_ROUNDS):
@@ -447,12 +445,12 @@ def _line_search(
     density = target.log_density(states, curvature)
     factor = 1.0 / max(target.relative_length(steps), 1.0)
     for _ in range(_MODE_HALVINGS):
-        moved = [
+        shifted = [
             replace(state, coefficients=state.coefficients + factor * step)
             for state, step in zip(states, steps, strict=True)
         ]
-        ahead = target.curvature(moved)
-        if target.log_density(moved, ahead) >= density - 1e-9 * abs(density):
-            return moved, ahead, factor**2 * curvature.length(steps)
+        ahead = target.curvature(shifted)
+        if target.log_density(shifted, ahead) >= density - 1e-9 * abs(density):
+            return shifted, ahead, factor**2 * curvature.length(steps)
         factor *= 0.5
     return list(states), curvature, np.inf

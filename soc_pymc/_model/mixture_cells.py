@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from .._lib.arrays import Columns, Floats, Ints, Pair
+from .._lib.arrays import Columns, Floats, Ints, Pair, Triple
 from ..families.family import Family
 from ..families.mixtures import Components, WeightForms, solved, weights_of_draws
 
@@ -202,9 +202,7 @@ class MixtureCells:
     def _share_of_zeros(self, predictor: Floats) -> Floats:
         return special.expit(predictor) if len(self.atom) else np.zeros_like(predictor)
 
-    def _values(
-        self, part: slice, weight: Floats, share: Floats
-    ) -> tuple[Floats, Floats, Floats]:
+    def _values(self, part: slice, weight: Floats, share: Floats) -> Triple:
         """Sums of log densities, and slopes in log weights and the logit of the share of zeros."""
         start = self.start[part.start : part.stop + 1]
         cells = slice(start[0], start[-1])

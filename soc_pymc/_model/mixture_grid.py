@@ -146,8 +146,8 @@ def _merged(family: Family, pilot: Pilot, placement: Placement) -> MergedRows:
     """Merge rows of neighbouring bins while their components hardly differ."""
     rows, (mean, variance) = pilot.rows, pilot.curves
     values = pilot.curves_at([state.coefficients for state in placement.states])
-    raised = spline_matrix(variance.position, variance.basis.knots) @ placement.wider
-    fine = family.frame(values[0], values[1] + raised)
+    wider = spline_matrix(variance.position, variance.basis.knots) @ placement.wider
+    fine = family.frame(values[0], values[1] + wider)
     within = pilot.data.spread * family.rise(fine) ** 2
     n = np.maximum(rows.informative, _HARDLY * rows.n)
     log_spread = np.log(fine.spread)

@@ -22,8 +22,8 @@ from .splines import Axis
 CLASS = 3  # sizes have 16 cells per octave, and 2^3 cells make a class
 _CLASSES = 1 << 20  # more than the number of classes of either sign
 _FIRST_ATOM = 1 << 18  # number of the class of the first atom of size
+# bins with groups, classes of sizes or effects; more cost time and hardly improve the curves
 MOST_BINS = 200
-"""Bins with groups, classes of sizes or effects; more cost time and hardly improve the curves."""
 # of the items of an atom: average distance from its log size, and share in lines of that size alone
 _NEARLY_ATOM = 1e-3
 _MOST_OF = 0.2

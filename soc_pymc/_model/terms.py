@@ -26,8 +26,8 @@ from .rows import Rows, positions
 from .splines import Axis, Basis, make_basis, spline_matrix
 
 CURVES = ("mean", "variance")
+# labels by dim
 type Labels = Mapping[str, Sequence[str | int] | NDArray[Any]]
-"""Labels by dim."""
 # a slope is per unit on these scales, per sd on others
 _UNITS = (LOG.name, LOGIT.name)
 # draws of both curves of levels that are integrated out, at the peak
@@ -215,11 +215,11 @@ def axis_of(spline: Spline, stats: Statistics, items: Floats) -> Axis:
                 f"scale={scale.name!r} is not for {stats.kind} items: choose another"
             )
         ends = [data[name].to_numpy() for name in ("score_min", "score_max")]
-        bad = np.logical_or(*(~(scale.holds(end) | np.isnan(end)) for end in ends))
-        bad &= items > 0
-        if bad.any():
+        invalid = np.logical_or(*(~(scale.holds(end) | np.isnan(end)) for end in ends))
+        invalid &= items > 0
+        if invalid.any():
             raise FitError(
-                f"{int(bad.sum())} of {stats.bins} bins hold scores that are {scale.outside} ("
+                f"{int(invalid.sum())} of {stats.bins} bins hold scores that are {scale.outside} ("
                 f"scores run from {np.nanmin(ends[0]):g} to {np.nanmax(ends[1]):g}): use "
                 'soc.Spline(scale="rank") or scale="linear" for mean= and variance= of the prior, '
                 "or drop or clip these scores"

@@ -445,10 +445,10 @@ class Page:
             cautious = scored["theta_q10"].to_numpy()
             estimates[ranked_by] = cautious if value is None else value
         columns |= {name: values.tolist() for name, values in estimates.items()}
-        first = np.argsort(-estimates[ranked_by], kind="stable")[:_LISTED]
+        top = np.argsort(-estimates[ranked_by], kind="stable")[:_LISTED]
         if rows.names is not None:
             columns = {str(rows.names.name or "index"): list(rows.names)} | columns
-        values = [[column[k] for column in columns.values()] for k in first]
+        values = [[column[k] for column in columns.values()] for k in top]
         return _table_of_page(title, values, [*columns])
 
 

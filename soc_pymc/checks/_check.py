@@ -295,7 +295,7 @@ class Checks:
         of_items = not isinstance(self.data, Statistics)
         # levels follow their few items
         few = n < _FEW_PER_LEVEL * len(fit.groups)
-        leaves_out = made_fit and of_items and few and self.exact_draws
+        leaves_out = made_fit and few and self.exact_draws
         if leaves_out:
             ends = np.stack(cdf_without(posterior, items.columns))
         else:
@@ -303,11 +303,10 @@ class Checks:
         groups, rows = self._of_pit(items, ends, rngs[0])
         rows += self._of_outcomes(items.columns, leaves_out)
         gains = Gains(posterior, observed, rngs[2])
+        far = outliers(gains, observed, ends)
         sample = items
         where = ALL
-        far = None
         if of_items:
-            far = outliers(gains, observed, ends)
             item, sample = items.sample(self.subset, rngs[1])
             where = ALL if len(item) == n else f"{len(item):,} random items"
             groups |= self._arviz_groups(sample.columns, item, ends[:, item], rngs[1])
@@ -321,11 +320,16 @@ class Checks:
         table = result_table([*rows, *_of_status(fit.status)])
         table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = n
         all_items = self.all_items or self.data
-        fits = QuickFits(posterior, self.data, all_items, items, made_fit)
+        fits = QuickFits(posterior, self.data, all_items, items, far, made_fit)
         advice = advise(
-            table, fit, gains, fits.gain, n, made_fit,
-            far=far.beyond_chance if far else 0, cause=self._too_little_variation(table),
-        )  # fmt: skip
+            table,
+            fit,
+            gains,
+            fits.gain,
+            far,
+            made_fit,
+            self._too_little_variation(table),
+        )
         of_table = self._of_table(table)  # which explains all else
         remedies = (of_table,) if of_table else (*advice, *pit.rare_levels(labels))
         counts = table["verdict"].value_counts()
@@ -339,7 +343,7 @@ class Checks:
             title=title,
             loo=loo,
             remedies=remedies,
-            outliers=far,
+            outliers=far if of_items else None,
         )
 
     def _of_table(self, table: pd.DataFrame) -> Remedy | None:

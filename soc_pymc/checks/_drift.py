@@ -38,19 +38,15 @@ from .findings import (
 from .observations import CurveRows, curve_rows, observe
 from .pit import Slice, cdf_ends, pit_tests, slice_pits
 
-PARTS = (
-    "level",
-    "slope",
-    "spread",
-)  # of the first curve level and slope, of the second level
+# of the first curve level and slope, of the second level
+PARTS = ("level", "slope", "spread")
 HORIZON = 60  # days over which false alarms are bounded
 # largest probability of any in so many days without a change beyond the walk
 FALSE_ALARMS = 0.05
 _GRADIENT_STEP = 1e-3  # step of differences of gradients
 _PIT_DRAWS = 100  # draws of a day's curves for its PIT
-SDS = np.array(
-    [0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3]
-)  # grid of a daily step's sd
+# grid of a daily step's sd
+SDS = np.array([0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3])
 _TYPICAL = 0.03  # sd of their half-normal prior
 _START = 1.0  # sd of the first day's state
 _VAGUE = 1e-6  # precision added where a day does not inform a part
@@ -99,8 +95,8 @@ class Drift(Result):
             raise StatisticsError(
                 f"there is no day {evening}; days are {days[0]} to {days[-1]}"
             )
-        moved = _moved_curves(self.fit.curves, self.data.sel(day=evening))
-        return with_draws(self.fit, moved.posterior)
+        shifted = _moved_curves(self.fit.curves, self.data.sel(day=evening))
+        return with_draws(self.fit, shifted.posterior)
 
 
 @long_work
@@ -225,10 +221,10 @@ def _drift_table(
                 Finding(*place, value=value, low=value - width, high=value + width, p=p)
             )
         if day_stats.has_joint and not curves.mean_only:
-            moved = _moved_curves(curves, states.isel(day=t))
+            shifted = _moved_curves(curves, states.isel(day=t))
             rng = np.random.default_rng([seed, t])
-            posterior = posterior_under(moved)
-            items = observe(moved, day_stats)
+            posterior = posterior_under(shifted)
+            items = observe(shifted, day_stats)
             pit_ends = cdf_ends(posterior, items.columns)
             masks = {Slice(str(day)): items.n > 0}
             pits = slice_pits(pit_ends, items.n, masks, rng)
@@ -271,8 +267,10 @@ def _site(curves: Curves, rows: CurveRows, scale: _Scale) -> Pair:
 
     def loss(x: Floats) -> tuple[float, Floats]:
         """Minus log likelihood and its slope, with a prior that keeps the mode finite."""
-        moved = np.stack([rows.location + x[:2] @ design, rows.dispersion + x[2]])
-        value, by_first, by_second = rows.sums.value_and_gradient(*moved[:, None])[:, 0]
+        shifted = np.stack([rows.location + x[:2] @ design, rows.dispersion + x[2]])
+        value, by_first, by_second = rows.sums.value_and_gradient(*shifted[:, None])[
+            :, 0
+        ]
         return x @ x / 2 - value.sum(), x - np.append(
             design @ by_first, by_second.sum()
         )
@@ -304,14 +302,14 @@ def _moved_curves(curves: Curves, state: xr.Dataset) -> Curves:
         xr.DataArray(line, dims=("chain", "draw", "mean_knot")),
         xr.DataArray(drawn[..., 2], dims=("chain", "draw")),
     )
-    moved = {}
+    shifts = {}
     for curve, departure in zip(curves.family.curve_names, departures, strict=True):
         of_levels = (f"{curve}_of_{grouping}" for grouping in curves.groupings)
         for name in (curve, *of_levels):
             if name in posterior:
                 values = posterior[name] + departure
-                moved[name] = values.transpose(*posterior[name].dims)
-    return curves.with_draws(posterior.assign(moved))
+                shifts[name] = values.transpose(*posterior[name].dims)
+    return curves.with_draws(posterior.assign(shifts))
 
 
 def walk(precision: Floats, pull: Floats, day: NDArray[Any]) -> xr.Dataset:

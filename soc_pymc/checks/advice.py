@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from itertools import batched
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -58,7 +58,7 @@ _SHIFTS = np.outer(_SHIFT_SIZES, [1.0, -1.0]).ravel()
 # draws of a fit on a grid, where average curves do not give the density
 _FAR = 100.0  # sds from the mean, beyond all components
 _GRID_DRAWS = 8
-_MOVES_AT_ONCE = 8  # in memory
+_SHIFTS_AT_ONCE = 8  # in memory
 # places of components, in sds of theta
 _PLACES = (-2.0, -1.0, 0.0, 1.0, 2.0)
 _SPREADS = (
@@ -97,35 +97,48 @@ _SENTENCES = {
     "nothing": "No evidence against the model on these items.",
     "few draws": "A few of the approximation's draws carry most of the weight: compare with "
     "method=soc.NUTS().",
-    "outliers": "Chance does not explain {far}: result.worst() lists those that lie farthest "
-    "out.",
+    "outliers": "Chance does not explain {far}: result.worst() of items lists those that lie "
+    "farthest out.",
     "sway": "A few outcomes sway the fit (Pareto k {k:.2f}): see result.worst(), and compare fits "
     "with soc.evaluate.held_out, which does not reweight draws to leave items out.",
 }
-# nats that a fit of a remedy gains; NaN if there is none
-GainOf = Callable[[Remedy], float]
 MOST = 100  # items kept
 _DRAWS = 100  # of the curves, for moments of outcomes
+
+
+class Gain(NamedTuple):
+    """What a fit of a remedy gains in nats; NaN if there is none."""
+
+    nats: float = np.nan
+    error: float = np.nan  # standard error
+    explains: bool = True  # most of what outliers, left out, lack
+
+    @property
+    def sure(self) -> bool:
+        """False if chance may explain it."""
+        return not self.nats < _SURE * self.error
+
+
+GainOf = Callable[[Remedy], Gain]
 
 
 def advise(
     table: pd.DataFrame,
     fit: Fit,
     gains: "Gains",
-    gain_of: "GainOf",
-    n_items: int,
+    gain_of: GainOf,
+    outliers: "Outliers",
     made_fit: bool,
-    far: int = 0,
     cause: str = "",
 ) -> Iterator[Remedy]:
     """Yield advice on verdicts: doubts about the inference, then remedies by their gain.
 
-    `made_fit` says that the items made the fit, which a fit to them would only repeat; `far` is
-    the number of items that lie farther out than chance explains, and `cause` why outcomes vary
-    less than their noise allows, if they do.
+    Outliers come before remedies that do not explain them, and last those whose gain is not sure.
+    `made_fit` says that the items made the fit, which a fit to them would only repeat, and `cause`
+    why outcomes vary less than their noise allows, if they do.
     """
     failed = set(table.loc[table["verdict"] == FAIL, "what"])
-    off = failed | set(table.loc[table["verdict"] == WARN, "what"])
+    departures = failed | set(table.loc[table["verdict"] == WARN, "what"])
     values = table.groupby("what")["value"].first()
     tests = table[table["p"].notna() & (table["what"] != NUMBER)]
     departing = int((tests["verdict"] != OK).sum())
@@ -134,6 +147,10 @@ def advise(
     of_model = bool(failed or departing) and not explained
     refit = bool(failed) and not (explained or made_fit)
     gaining = _remedies(gains, gain_of, of_model, refit)
+    sure = [pair for pair in gaining if pair[0].sure]
+    explaining = [remedy for gain, remedy in sure if gain.explains]
+    leaving = [remedy for gain, remedy in sure if not gain.explains]
+    unsure = [remedy for gain, remedy in gaining if not gain.sure]
     numbers = {
         "clusters": values.get("clusters", 1.0),
         "k": values.get("leave-one-out"),
@@ -142,36 +159,42 @@ def advise(
         "have": "has" if departing == 1 else "have",
         "tests": len(tests),
         "expected": WARNS * len(tests),
-        "far": counted(far, "outcome"),
+        "far": counted(outliers.beyond_chance, "outcome"),
     }
-    before = {
+    first_rules = {
         "clusters allowed for": fit.widened and numbers["clusters"] > _MATTERS,
         "clusters": not fit.widened and numbers["clusters"] > _MATTERS,
         "inference": {"converged", "pareto_k"} & failed,
         "noise": explained,
     }
-    after = {
-        "unexplained": failed and departing and not (explained or gaining),
-        "outliers": failed and far,
+    outlier_rules = {"outliers": failed and outliers.beyond_chance}
+    last_rules = {
+        "unexplained": failed and departing and not (explained or sure),
         "chance": departing and not failed,
         "number": failed == {NUMBER},
         "small": failed
         and not explained
-        and n_items > _MANY_ITEMS
+        and outliers.number > _MANY_ITEMS
         and numbers["largest"] < _SMALL_DISTANCE,
-        "nothing": not off and not gaining,
-        "few draws": "ess_fraction" in off,
-        "sway": "leave-one-out" in off,
+        "nothing": not departures and not sure,
+        "few draws": "ess_fraction" in departures,
+        "sway": "leave-one-out" in departures,
     }
     doubt = fit.curves.outcome.words.doubt
     doubts = (
-        [Remedy("noise", doubt.format(width=values["noise"]))] if "noise" in off else []
+        [Remedy("noise", doubt.format(width=values["noise"]))]
+        if "noise" in departures
+        else []
     )
     if "noise" in failed:
         yield doubts.pop()
     if cause:
         yield Remedy("noise", cause)
-    for rules, remedies in ((before, [*gaining, *doubts]), (after, [])):
+    for rules, remedies in (
+        (first_rules, explaining),
+        (outlier_rules, [*leaving, *doubts]),
+        (last_rules, unsure),
+    ):
         for rule, holds in rules.items():
             if holds:
                 yield Remedy(rule, _SENTENCES[rule].format(**numbers))
@@ -180,7 +203,7 @@ def advise(
 
 def _remedies(
     gains: "Gains", gain_of: "GainOf", of_model: bool, refit: bool
-) -> list[Remedy]:
+) -> list[tuple[Gain, Remedy]]:
     """Remedies that gain more than chance: of columns, and of the model or a new fit if asked."""
     remedies = [*_of_columns(gains)]
     if of_model:
@@ -188,17 +211,15 @@ def _remedies(
     if refit:  # new items stray a little as a whole, by the error of the curves
         words = "The curves are off for all items: fit again with these."
         prior = gains.posterior.prior
-        remedies.append(Remedy("curves", words, prior=prior, nats=gains.overall()))
+        remedies.append(Remedy("curves", words, prior=prior, nats=gains.shift()))
+    tried = [(gain_of(remedy), remedy) for remedy in remedies if remedy.nats > 0]
     # where no fit says more, the estimate has to do
-    fitted = [
-        (gain_of(remedy), remedy.nats, remedy) for remedy in remedies if remedy.nats > 0
+    tried.sort(key=lambda x: -(x[1].nats if np.isnan(x[0].nats) else x[0].nats))
+    return [
+        (gain, replace(remedy, nats=gain.nats, error=gain.error))
+        for gain, remedy in tried
+        if not gain.nats < _WORTH
     ]
-    gaining = [
-        (estimate if np.isnan(nats) else nats, replace(remedy, nats=nats))
-        for nats, estimate, remedy in fitted
-        if not nats < _WORTH
-    ]
-    return [remedy for _, remedy in sorted(gaining, key=lambda pair: -pair[0])]
 
 
 def _of_model(gains: "Gains") -> Iterator[Remedy]:
@@ -246,7 +267,7 @@ def _of_model(gains: "Gains") -> Iterator[Remedy]:
             "input."
         )
     words = f"Theta depends on {word} beyond what the score says{words}"
-    gain = gains.by(equal_parts(columns[outcome.size], _SHIFTED_PARTS, n))
+    gain = gains.shifts(equal_parts(columns[outcome.size], _SHIFTED_PARTS, n))
     df, noise = gains.noise() if outcome.theta is LINEAR else (0.0, 0.0)
     # sds of other laws and other shapes of theta look like estimated noise, to a lesser extent
     if noise > max(gain, mixture):
@@ -264,7 +285,7 @@ def _of_model(gains: "Gains") -> Iterator[Remedy]:
         "The curves are too stiff: use more bins in soc.summarize and more knots, "
         f"{code_of(supple)}."
     )
-    gain = gains.by(equal_parts(score, _SHIFTED_PARTS, n))
+    gain = gains.shifts(equal_parts(score, _SHIFTED_PARTS, n))
     yield Remedy("knots", words, "score", prior=supple, nats=gain)
 
 
@@ -275,7 +296,7 @@ def _of_columns(gains: "Gains") -> Iterator[Remedy]:
     for column, values in gains.items.labels.items():
         number = values.nunique()
         grouping = (*groups, column) if groups else column
-        tried: dict[str, Any] = {}
+        trial: dict[str, Any] = {}
         if is_cut(values):
             words = (
                 f"{column!r} says something about theta that the score does not: give the score "
@@ -286,14 +307,14 @@ def _of_columns(gains: "Gains") -> Iterator[Remedy]:
         elif column in groups and curves.groups:
             words = f"Groups of {column!r} are off although each has its curves: fit each alone."
         elif column in groups:
-            tried = {"prior": replace(curves.prior, groups=True)}
-            words = f"Levels of {column!r} differ: fit {code_of(tried['prior'])}."
+            trial = {"prior": replace(curves.prior, groups=True)}
+            words = f"Levels of {column!r} differ: fit {code_of(trial['prior'])}."
         elif number <= _MOST_LEVELS:
             words = (
                 f"Levels of {column!r} differ at equal score: give the items group={grouping!r}, "
                 "or give the score model this column."
             )
-            tried = {"roles": {"group": grouping}}
+            trial = {"roles": {"group": grouping}}
         else:
             words = (
                 f"Items with the same {column!r} are alike: tell the fit by {kind}(..., "
@@ -302,9 +323,9 @@ def _of_columns(gains: "Gains") -> Iterator[Remedy]:
             )
             # a grid of theta in each would take too long
             roles = {"cluster": column} if curves.prior.gridded else {"group": grouping}
-            tried = {"roles": roles}
-        gain = gains.by(level_codes(values, gains.items.n)[0])
-        yield Remedy("levels", words, column, nats=gain, **tried)
+            trial = {"roles": roles}
+        gain = gains.shifts(level_codes(values, gains.items.n)[0])
+        yield Remedy("levels", words, column, nats=gain, **trial)
 
 
 def mixture_of(prior: Prior) -> Prior:
@@ -386,31 +407,32 @@ class Gains:
         if isinstance(self.posterior, MixturePosterior):  # shifts of its own shape
             pairs = [(0.0, 0.0), *((place, 0.0) for place in _SHIFTS)]
             pairs += [(0.0, spread) for spread in _SHIFTS]
-            own, *moved = self._moved_densities(self.posterior, pairs)
-            return [*np.split(np.stack(moved) - own, 2)]
+            base, *shifted = self._shifted_densities(self.posterior, pairs)
+            return [*np.split(np.stack(shifted) - base, 2)]
         base = self._densities([0.0])
         spread = np.concatenate([self._densities([0.0], shift) for shift in _SHIFTS])
         return [self._densities(_SHIFTS) - base, spread - base]
 
-    def _moved_densities(
+    def _shifted_densities(
         self, posterior: MixturePosterior, pairs: Sequence[tuple[float, float]]
     ) -> Floats:
         """Log densities (pairs, n) under a mixture whose components are all shifted."""
 
-        def move(
+        def shift(
             place: float, spread: float, location: Floats, dispersion: Floats
         ) -> Pair:
-            off = location - self._location
-            moved = self._location + place * self._sd + off * np.exp(spread / 2.0)
+            gap = location - self._location
+            shifted = self._location + place * self._sd + gap * np.exp(spread / 2.0)
             # theta of almost 0, as of a share of zeros, stays where it is
-            stays = np.abs(off) > _FAR * self._sd
-            return np.where(stays, location, moved), dispersion + spread
+            is_far = np.abs(gap) > _FAR * self._sd
+            return np.where(is_far, location, shifted), dispersion + spread
 
+        columns = self.items.columns
         draws = posterior.curves.even_draws(_GRID_DRAWS)
-        moves = [partial(move, *pair) for pair in pairs]
+        shifts = [partial(shift, *pair) for pair in pairs]
         parts = [
-            posterior.moved_log_densities(self.items.columns, draws, some).mean(axis=1)
-            for some in batched(moves, _MOVES_AT_ONCE)
+            posterior.shifted_log_densities(columns, draws, batch).mean(axis=1)
+            for batch in batched(shifts, _SHIFTS_AT_ONCE)
         ]
         return np.concatenate(parts)
 
@@ -425,7 +447,7 @@ class Gains:
     def _of_all(self) -> float:
         return self._best(np.zeros(len(self.items.n), dtype=np.int64))
 
-    def by(self, code: Ints) -> float:
+    def shifts(self, code: Ints) -> float:
         """Gain from shifts for each level of a grouping, beyond those that all items share."""
         freedom = 2 * (len(np.unique(code)) - 1)
         return self._certain(self._best(code) - self._of_all, freedom)
@@ -460,14 +482,14 @@ class Gains:
             for shifted in self._shifted
         ]
 
-    def overall(self) -> float:
+    def shift(self) -> float:
         """Gain from one shift of both curves for all items."""
         return self._certain(self._of_all, 2)
 
-    def mixture(self, some: Bools | None = None) -> float:
-        """Gain from a free shape of theta, of all items or some, beyond one shift of all curves."""
-        some = np.ones(len(self._base), dtype=bool) if some is None else some
-        mixed = self._mixed(self._components[:, some], some)
+    def mixture(self, rows: Bools | None = None) -> float:
+        """Gain from a free shape of theta, of all rows or some, beyond one shift of all curves."""
+        rows = np.ones(len(self._base), dtype=bool) if rows is None else rows
+        mixed = self._mixed(self._components[:, rows], rows)
         return self._certain(mixed - self._of_all, 4)
 
     def robust_means(self, items: Observations) -> Floats:
@@ -476,10 +498,10 @@ class Gains:
         wide = np.vstack([self._densities([0.0], spread) for spread in spreads])
         weight = mixture_weights(self._ratio(wide), self.items.n)
         log_weight = np.log(weight + 1e-300)[:, None]
-        some = Gains(self.posterior, items, np.random.default_rng(0))
-        log_density = np.vstack([some._densities([0.0], spread) for spread in spreads])
+        gains = Gains(self.posterior, items, np.random.default_rng(0))
+        log_density = np.vstack([gains._densities([0.0], spread) for spread in spreads])
         share = special.softmax(log_weight + log_density, axis=0)
-        means = np.vstack([some._means(spread) for spread in spreads])
+        means = np.vstack([gains._means(spread) for spread in spreads])
         return (share * means).sum(axis=0)
 
     def zero(self) -> float:
@@ -538,14 +560,14 @@ class Gains:
             total += gain / excess
         return total
 
-    def _ratio(self, components: Floats, some: Any = slice(None)) -> Floats:
+    def _ratio(self, components: Floats, rows: Any = slice(None)) -> Floats:
         """Log densities over that of the fit, of which none counts beyond all measure."""
-        return np.minimum(components - self._base[some], _LARGEST_EXCESS)
+        return np.minimum(components - self._base[rows], _LARGEST_EXCESS)
 
-    def _mixed(self, components: Floats, some: Any = slice(None)) -> float:
+    def _mixed(self, components: Floats, rows: Any = slice(None)) -> float:
         """Gain of the best mixture of components (components, m) of all or some items."""
-        n = self.items.n[some]
-        ratio = self._ratio(components, some)
+        n = self.items.n[rows]
+        ratio = self._ratio(components, rows)
         weight = mixture_weights(ratio, n)
         return float(n @ np.log(np.maximum(weight @ np.exp(ratio), 1e-300)))
 
@@ -573,7 +595,36 @@ class Outliers:
     @property
     def beyond_chance(self) -> int:
         """Number of items so far out that one of all would be by chance in 1% of tables."""
-        return int((self.number * self.p < FAILS).sum())
+        return int(self._beyond_chance.sum())
+
+    def explained(self, log_density: Floats) -> bool:
+        """Return True if outcomes beyond chance lack less than half as much under these (rows,)."""
+        return 2.0 * self._lacking(log_density) <= self._lacking(self._densities[1])
+
+    def _lacking(self, log_density: Floats) -> float:
+        """Nats that they lack where any one of all outcomes might be as far out."""
+        lacking = self._densities[0] - np.log(self.number) - log_density
+        return float(self._beyond_chance @ np.maximum(lacking, 0.0))
+
+    @cached_property
+    def _densities(self) -> Pair:
+        """Log densities (rows,) under the fit, where outcomes are expected and where they are."""
+        posterior = self.gains.posterior
+        outcome = posterior.outcome
+        columns = self.items.columns
+        expected, _ = residuals(posterior, columns)
+        size = columns[outcome.size]
+        typical = expected * size if outcome.sizes_add else expected
+        draws = posterior.curves.even_draws(_DRAWS)
+        inside = {**columns, outcome.observed: typical}
+        at_best, observed = (
+            posterior.log_mean_density(x, draws) for x in (inside, columns)
+        )
+        return at_best, observed
+
+    @property
+    def _beyond_chance(self) -> Ints:
+        return self.items.n * (self.number * self.p < FAILS)
 
     def table(self) -> pd.DataFrame:
         """Return a row for each of these items."""
@@ -581,7 +632,7 @@ class Outliers:
         outcome = posterior.outcome
         columns = self.items.columns
         roles = self.items.roles
-        given = {
+        outcomes = {
             name: columns[role]
             for role, name in roles.outcomes.items()
             if name != NO_SCORE
@@ -600,20 +651,20 @@ class Outliers:
             "robust_mean": self.gains.robust_means(self.items),
         }
         index = pd.Index(columns.get("row", self.place), name="item")
-        return pd.DataFrame(given | levels | numbers, index)
+        return pd.DataFrame(outcomes | levels | numbers, index)
 
 
 def outliers(gains: Gains, items: Observations, ends: Floats) -> Outliers:
     """Return the farthest of all items, given P(Y < y) and P(Y <= y) of these, (2, n)."""
-    below, upto = ends
-    p = np.minimum(2.0 * np.minimum(upto, 1.0 - below), 1.0)
+    lower, upper = ends
+    p = np.minimum(2.0 * np.minimum(upper, 1.0 - lower), 1.0)
     last = min(MOST, len(p)) - 1
     # more than these where tails are too small for floating-point numbers
     place = np.flatnonzero(p <= np.partition(p, last)[last])
     _, sds = residuals(gains.posterior, items.at(place).columns)
     order = np.lexsort([-np.abs(sds), p[place]])[:MOST]
     place = place[order]
-    return Outliers(gains, items.at(place), place, p[place], len(p))
+    return Outliers(gains, items.at(place), place, p[place], int(items.n.sum()))
 
 
 def residuals(posterior: Posterior, columns: Columns) -> Pair:

@@ -373,7 +373,7 @@ def _second_order(ratio: Floats, share: Floats, slope: Floats) -> Floats:
     except RuntimeError:  # it may go in circles where densities hardly differ
         best = np.zeros_like(goal)
     total = best.sum()
-    return np.asarray(best / total if total > 0 else np.full_like(best, np.nan))
+    return best / total if total > 0 else np.full_like(best, np.nan)
 
 
 @long_work
@@ -433,14 +433,14 @@ def cross_validate(
     table = {}
     for fold in range(stats.folds):
         if n := (fold_statistics := stats.of_fold(fold)).n_items:
-            others = fit_prior(stats.without_fold(fold), prior, method)
-            rows = curve_rows(others.curves, fold_statistics)
+            training = fit_prior(stats.without_fold(fold), prior, method)
+            rows = curve_rows(training.curves, fold_statistics)
             elpd = float(
                 rows.sums.values(rows.location[None], rows.dispersion[None]).sum()
             )
             row = {"items": n, "elpd": elpd, "per_item": elpd / n}
-            trust = doubt_of(others.status) or OK
-            table[fold] = row | {"converged": others.status.converged, "trust": trust}
+            trust = doubt_of(training.status) or OK
+            table[fold] = row | {"converged": training.status.converged, "trust": trust}
     return pd.DataFrame.from_dict(table, "index").rename_axis("fold")
 
 

@@ -66,6 +66,8 @@ class Remedy:
         How much larger the log predictive density of all items is under a quick fit of this to
         them than under the same of the present prior, each item left out: about what `soc.compare`
         says of fits. NaN where none was made.
+    error : float
+        Standard error of `nats` over items, which are taken as independent.
     """
 
     check: str
@@ -74,10 +76,11 @@ class Remedy:
     prior: Prior | None = None
     roles: Mapping[str, str | tuple[str, ...] | float] = field(default_factory=dict)
     nats: float = np.nan
+    error: float = np.nan
 
     def __str__(self) -> str:
-        words = f" It gains about {self.nats:,.0f} nats of log likelihood."
-        gain = words if self.nats > 0 else ""
+        nats = f"{self.nats:,.0f} ± {self.error:,.0f}"
+        gain = f" It gains {nats} nats of log likelihood." if self.nats > 0 else ""
         return self.sentence + gain
 
 
@@ -183,7 +186,7 @@ class Result:
         """The worst rows, a line on all others, and the first advice."""
         shown = worst_first(self.table)[: self.rows]
         hidden = self.table.drop(shown.index)
-        more = len(self.advice) - self.sentences
+        further = len(self.advice) - self.sentences
         counts = hidden.groupby("what", sort=False).size()
         names = (f"{what} ({n})" if n > 1 else str(what) for what, n in counts.items())
         notes = (
@@ -191,7 +194,7 @@ class Result:
             if len(hidden)
             else []
         )
-        points = [f"{more} more in .advice"] if more > 0 else []
+        points = [f"{further} more in .advice"] if further > 0 else []
         return shown, notes, [*self.advice[: self.sentences], *points]
 
 

@@ -12,6 +12,7 @@ one shift. Items that made the fit stray less: for them the test is conservative
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ import xarray as xr
 from numpy.random import Generator
 from scipy import sparse
 
-from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, equal_parts
+from .._lib.arrays import Bools, Columns, Floats, Ints, equal_parts
 from .._lib.laws import exceedance, uniform_distance, uniform_p_value
 from .._lib.reprs import digits, number
 from ..families.outcome import Outcome
@@ -195,17 +196,9 @@ def _fifths(values: pd.Series, n: Ints) -> tuple[Ints, list[str]]:
 
 
 def cdf_ends(posterior: Posterior, columns: Columns) -> Floats:
-    """Return P(Y < y) and P(Y <= y) of rows, (2, n), over the draws; y is in a range for cells."""
-    observed = posterior.outcome.observed
-
-    def ends(part: Columns) -> Pair:
-        if "low" not in part:
-            return cdf_interval(posterior, part)
-        rows = ({**part, observed: part[end]} for end in ("low", "high"))
-        (below, _), (_, upto) = (cdf_interval(posterior, row) for row in rows)
-        return below, np.maximum(upto, below)
-
-    return in_chunks(ends, _ROWS_AT_ONCE, columns, "predictive distribution")
+    """Return P(Y < y) and P(Y <= y) of rows, (2, n), over the draws; of cells of their ends."""
+    values = partial(cdf_interval, posterior)
+    return in_chunks(values, _ROWS_AT_ONCE, columns, "predictive distribution")
 
 
 def _indicators(masks: Masks) -> sparse.csr_array:
@@ -223,9 +216,9 @@ def slice_pits(ends: Floats, n: Ints, masks: Masks, rng: Generator) -> xr.Datase
     ECDFs are minus the uniform cdf.
     """
     members = _indicators(masks)
-    many = np.flatnonzero(n > _EACH)
+    large = np.flatnonzero(n > _EACH)
     counts = np.zeros((len(masks), _GRID_STEPS))
-    for rows in np.split(many, range(_ROWS_AT_ONCE, len(many), _ROWS_AT_ONCE)):
+    for rows in np.split(large, range(_ROWS_AT_ONCE, len(large), _ROWS_AT_ONCE)):
         counts += members[:, rows] @ _multinomial_counts(ends[:, rows], n[rows], rng)
     counts += members @ _steps_of_items(ends, np.where(n > _EACH, 0, n), rng)
     bends = (members @ _bends(ends, n)).toarray()
@@ -322,7 +315,7 @@ def pit_tests(
     distances = zip(
         pits["distance"].values, pits["n_items"].values, replicated.T, strict=True
     )
-    p_values = [distance_p_value(*each) for each in distances]
+    p_values = [distance_p_value(*distance) for distance in distances]
     pits = pits.assign(p_value=("slice", p_values)).assign_coords(
         quantity=("slice", [part.name for part in masks]),
         column=("slice", [part.column for part in masks]),
@@ -439,12 +432,14 @@ def _together(
             value = distance[places].max()
             rows.append(Finding(TOGETHER, where, value=value, p=chance))
     if len(p) >= _FEWEST_SLICES:
-        off = int((p < WARNS).sum())
+        total = int((p < WARNS).sum())
         off_replicated = (p_replicated < WARNS).sum(axis=1)
-        chance = float((1 + (off_replicated >= off).sum()) / (1 + len(off_replicated)))
+        chance = float(
+            (1 + (off_replicated >= total).sum()) / (1 + len(off_replicated))
+        )
         verdict = WARN if chance < WARNS else OK
         if chance < FAILS:
             verdict = FAIL
         where = f"{len(p)} slices"
-        rows.append(Finding(NUMBER, where, value=off, p=chance, verdict=verdict))
+        rows.append(Finding(NUMBER, where, value=total, p=chance, verdict=verdict))
     return rows

@@ -15,6 +15,7 @@ from ..data.items import Items
 from ..data.statistics import Statistics
 from ..families.priors import Prior
 from ..posterior.predictive import Posterior, posterior_under
+from .advice import Gain, Outliers
 from .findings import Remedy
 from .observations import Observations, observe, totals_without_folds
 
@@ -36,6 +37,7 @@ class QuickFits:
     data: Items | Statistics
     all_items: Items | Statistics
     items: Observations
+    outliers: Outliers
     made_fit: bool
 
     @cached_property
@@ -44,9 +46,14 @@ class QuickFits:
         return self.items.sample(_MOST_ROWS, rng)[0]
 
     @cached_property
+    def _rows(self) -> Any:
+        """Places of rows whose densities are compared, then of outliers."""
+        return np.append(self._place, self.outliers.place)
+
+    @cached_property
     def _present(self) -> Floats:
         """Log densities (rows,) under the present fit."""
-        columns = self.items.at(self._place).columns
+        columns = self.items.at(self._rows).columns
         if not self.made_fit:
             return self.present.log_mean_density(columns)
         return _left_out(posterior_under(self.present.curves.thin(_DRAWS)), columns)
@@ -56,28 +63,34 @@ class QuickFits:
         """Log densities (rows,) under a fit of the present prior to these items."""
         return self._present if self.made_fit else self._fitted(self.present.prior, {})
 
-    def gain(self, remedy: Remedy) -> float:
-        """Nats that a fit of a remedy gains over one of the present prior, all items left out.
+    def gain(self, remedy: Remedy) -> Gain:
+        """Gain of a fit of a remedy over one of the present prior, all items left out.
 
-        A fit of the present prior gains them over the present fit. NaN if the remedy is no fit, or
-        it takes long.
+        A fit of the present prior gains over the present fit. NaN if the remedy is no fit, or it
+        takes long.
         """
         prior = remedy.prior or self.present.prior
         roles = remedy.roles
         by_roles = isinstance(self.data, Items) and "cluster" not in roles
         if not (remedy.prior or roles) or (roles and not by_roles):
-            return np.nan
+            return Gain()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 if prior == self.present.prior and not roles:
-                    gain = self._again - self._present
+                    fits = self._again, self._present
                 else:
-                    gain = self._fitted(prior, roles) - self._again
+                    fits = self._fitted(prior, roles), self._again
         except (SocError, np.linalg.LinAlgError):
-            return np.nan
-        n = self.items.n
-        return float(n[self._place] @ gain * n.sum() / n[self._place].sum())
+            return Gain()
+        rows = len(self._place)
+        gain = (fits[0] - fits[1])[:rows]
+        n = self.items.n[self._place]
+        mean = n @ gain / n.sum()
+        error = np.sqrt(n @ (gain - mean) ** 2) / n.sum()
+        scale = self.items.n.sum()
+        explains = self.outliers.explained(fits[0][rows:])
+        return Gain(float(scale * mean), float(scale * error), explains)
 
     def _fitted(self, prior: Prior, roles: Any) -> Floats:
         """Log densities (rows,) of items left out of a fit; NaN if it takes long."""
@@ -91,9 +104,9 @@ class QuickFits:
         if isinstance(stats, Items):
             stats = totals_without_folds(stats)
         if takes_long(prior, stats) or len(stats.groups) > _MOST_FITTED:
-            return np.full(len(self._place), np.nan)
+            return np.full(len(self._rows), np.nan)
         curves = rough_curves(stats, prior)
-        rows = observe(curves, data).at(self._place)
+        rows = observe(curves, data).at(self._rows)
         return _left_out(posterior_under(curves), rows.columns)
 
 

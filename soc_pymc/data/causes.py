@@ -25,9 +25,8 @@ _MOST = 10.0
 # nats that a column of numbers of observations gains over one number for all
 _GAIN = 2.0
 _SHARES = np.geomspace(1e-4, 1.0, 60)  # of the noise variance
-_SPREADS = np.append(
-    0.0, np.geomspace(1e-3, 1.0, 30)
-)  # variances of theta, in those of values
+# variances of theta, in those of values
+_SPREADS = np.append(0.0, np.geomspace(1e-3, 1.0, 30))
 _HUNDRED = 100.0
 _SURE = 2.0  # sds by which a ratio falls short, where a test has failed
 _FEWEST = 1e-3  # events of an item, of which fewer are as these
@@ -51,8 +50,8 @@ class Evidence:
         roles = items.roles
         source = items.source
         df = roles.get("noise_df")  # one less than observations
-        taken = set(roles.values()) - {df}
-        others = [x for x in number_columns(source) if x not in taken]
+        outcome_columns = set(roles.values()) - {df}
+        others = [x for x in number_columns(source) if x not in outcome_columns]
         columns = list(dict.fromkeys([*roles.columns, *others]))
         table = opened(source, columns, hold=False)
         if kind_of(source) == "ibis":
@@ -88,8 +87,8 @@ class Evidence:
         """Estimates of theta less those of about the same score, as variable as without these."""
         weight = np.ones_like(self.y) if self.outcome.direct else self.size
         leverage = weight / np.bincount(self.part, weight)[self.part]
-        own = self.outcome.estimate(self.y, self.size)
-        return (own - self.pooled) / np.sqrt(
+        estimate = self.outcome.estimate(self.y, self.size)
+        return (estimate - self.pooled) / np.sqrt(
             np.where(leverage < 1.0, 1.0 - leverage, 1.0)
         )
 
@@ -97,8 +96,8 @@ class Evidence:
     def noise(self) -> Floats:
         """Noise variances of these estimates."""
         if self.outcome.direct:
-            return np.asarray(self.size**2)
-        return np.asarray(self.outcome.noise(self.pooled) / self.size)
+            return self.size**2
+        return self.outcome.noise(self.pooled) / self.size
 
     @cached_property
     def ratio(self) -> float:
@@ -130,72 +129,73 @@ class Cause:
     doubted: bool = False  # scores that saw the outcomes look alike
 
 
-def _noise_of_column(seen: Evidence) -> str:
+def _noise_of_column(rows: Evidence) -> str:
     """Evidence for a column of numbers of observations whose square root divides noise sds."""
-    if not seen.outcome.direct:
+    if not rows.outcome.direct:
         return ""
-    constant = max(seen.log_likelihood(share * seen.noise) for share in _SHARES)
+    constant = max(rows.log_likelihood(share * rows.noise) for share in _SHARES)
     gains = {
-        name: seen.log_likelihood(seen.noise / number) - constant
-        for name, number in seen.numbers.items()
+        name: rows.log_likelihood(rows.noise / number) - constant
+        for name, number in rows.numbers.items()
         if (number == np.floor(number)).all() and number.min() > 1
-        and _LEAST < seen.ratio * number.mean() < _MOST
+        and _LEAST < rows.ratio * number.mean() < _MOST
     }  # fmt: skip
     for name, gain in sorted(gains.items(), key=lambda pair: -pair[1]):
-        if gain > (_GAIN if np.ptp(seen.numbers[name]) else -_GAIN):
+        if gain > (_GAIN if np.ptp(rows.numbers[name]) else -_GAIN):
             return f"they vary as means of as many observations as column {name!r} says"
     return ""
 
 
-def _noise_alike(seen: Evidence) -> str:
+def _noise_alike(rows: Evidence) -> str:
     """Evidence for noise sds that are too large by one factor."""
-    if not seen.outcome.direct or not _HARDLY < seen.ratio < _HALF:
+    if not rows.outcome.direct or not _HARDLY < rows.ratio < _HALF:
         return ""
-    third = equal_parts(seen.size, 3)
-    shares = np.bincount(third, seen.residual**2) / np.bincount(third, seen.noise)
+    third = equal_parts(rows.size, 3)
+    shares = np.bincount(third, rows.residual**2) / np.bincount(third, rows.noise)
     by_chance = np.exp(_CHANCE / np.sqrt(len(third)))
     factor = shares.max() / shares.min()
-    if seen.has_score and (len(shares) < 3 or factor > _ALIKE * by_chance):
+    if rows.has_score and (len(shares) < 3 or factor > _ALIKE * by_chance):
         return ""
     return (
-        f"they vary as means of about {1 / seen.ratio:,.0f} observations of that noise"
+        f"they vary as means of about {1 / rows.ratio:,.0f} observations of that noise"
     )
 
 
-def _per_hundred(seen: Evidence) -> str:
-    size = float(seen.size[0])
-    if not seen.outcome.whole or (seen.size != size).any():
+def _per_hundred(rows: Evidence) -> str:
+    size = float(rows.size[0])
+    if not rows.outcome.whole or (rows.size != size).any():
         return ""
-    words = seen.outcome.words
+    words = rows.outcome.words
     if size >= _HUNDRED and np.log10(size) % 1 == 0:
         return f"all {words.sizes} are {size:,.0f}, as of rates per {size:,.0f}"
-    if size == 1 and _HUNDRED / 10 < seen.y.max() <= _HUNDRED:
+    if size == 1 and _HUNDRED / 10 < rows.y.max() <= _HUNDRED:
         return f"all {words.sizes} are 1 and no {words.outcome} is above 100, as of percentages"
     return ""
 
 
-def _repeated(seen: Evidence) -> str:
-    if "weight" not in seen.roles or seen.tight:  # the rows themselves
+def _repeated(rows: Evidence) -> str:
+    if "weight" not in rows.roles or rows.tight:  # the rows themselves
         return ""
-    words = seen.outcome.words
+    words = rows.outcome.words
     return (
-        f"column {seen.roles['weight']!r} repeats {words.outcomes} too often for chance"
+        f"column {rows.roles['weight']!r} repeats {words.outcomes} too often for chance"
     )
 
 
-def _seen_outcomes(seen: Evidence) -> str:
-    if not seen.has_score:
+def _seen_outcomes(rows: Evidence) -> str:
+    if not rows.has_score:
         return ""
-    other = (
-        "" if not seen.outcome.direct else " (or noise sds are of single observations)"
+    aside = (
+        "" if not rows.outcome.direct else " (or noise sds are of single observations)"
     )
-    return f"the scores probably saw the very outcomes they are to be calibrated with{other}"
+    return f"the scores probably saw the very outcomes they are to be calibrated with{aside}"
 
 
 _STANDARD_ERRORS = (
     "If noise sds are of single observations, divide them by the square root of the number of "
     "observations."
 )
+# causes in the order in which they are tried
 CAUSES = (
     Cause(_noise_of_column, _STANDARD_ERRORS),
     Cause(_noise_alike, _STANDARD_ERRORS, doubted=True),
@@ -212,21 +212,20 @@ CAUSES = (
         "items into folds and score each by a model trained on the others, or on earlier data.",
     ),
     Cause(
-        lambda seen: "they do not have this noise",
+        lambda rows: "they do not have this noise",
         "See how they were made: events that exclude each other, upper limits, or {sizes} that are "
         "too large.",
     ),
 )
-"""Causes in the order in which they are tried."""
 
 
-def cause_of(seen: Evidence) -> str:
+def cause_of(rows: Evidence) -> str:
     """What speaks for the first cause for which anything does, and what to do."""
     for cause in CAUSES:
-        if evidence := cause.speaks(seen):
+        if evidence := cause.speaks(rows):
             otherwise = ""
-            if seen.has_score and cause.doubted:
+            if rows.has_score and cause.doubted:
                 otherwise = " Otherwise the scores probably saw the outcomes."
-            remedy = cause.remedy.format(sizes=seen.outcome.words.sizes)
+            remedy = cause.remedy.format(sizes=rows.outcome.words.sizes)
             return f"{evidence}. {remedy}{otherwise}"
     raise AssertionError("the last cause needs no evidence")

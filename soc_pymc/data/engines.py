@@ -147,9 +147,13 @@ def scan(items: Items) -> tuple[int, Any]:
         (sums,) = table.aggregate(n=table.count(), **totals).to_pyarrow().to_pylist()
         if not (n := sums["n"]):
             raise ItemsError(no_rows(items))
-        bad = [(p, int(sums[f"{k}"])) for k, p in enumerate(problems) if sums[f"{k}"]]
-        if bad:
-            raise ItemsError("\n".join(_describe(table, p, rows, n) for p, rows in bad))
+        failed = [
+            (p, int(sums[f"{k}"])) for k, p in enumerate(problems) if sums[f"{k}"]
+        ]
+        if failed:
+            raise ItemsError(
+                "\n".join(_describe(table, p, rows, n) for p, rows in failed)
+            )
     check_total(items, float(sums.get("y", 0.0)))
     return int(sums.get("weight", n)), with_group(table, items.roles)
 

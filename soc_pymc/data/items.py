@@ -85,8 +85,8 @@ class Roles(dict[str, str]):
     def of(cls, attrs: Mapping[Any, Any]) -> "Roles":
         """Roles in the attributes of a fit or of statistics."""
         roles = json.loads(attrs.get("roles", "{}")).items()
-        named = {"average": ("amount", Average)}
-        pairs = ((*named.get(role, (role, str)), name) for role, name in roles)
+        arguments = {"average": ("amount", Average)}
+        pairs = ((*arguments.get(role, (role, str)), name) for role, name in roles)
         return cls({role: kind(name) for role, kind, name in pairs})
 
     @property
@@ -306,9 +306,9 @@ class AnyItems:
         size = outcome.size
         by_argument = roles.named
         if y in roles and size not in roles:
-            named = next(name for name in ("average", y) if name in by_argument)
+            option = next(name for name in ("average", y) if name in by_argument)
             raise ItemsError(
-                f"{named}= needs {size}=, the column of the {outcome.words.sizes}: name both, or "
+                f"{option}= needs {size}=, the column of the {outcome.words.sizes}: name both, or "
                 "for items without outcomes neither"
             )
         for role, column in by_argument.items():

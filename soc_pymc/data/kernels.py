@@ -44,57 +44,57 @@ _inlined = numba.njit(cache=True, nogil=True, error_model="numpy", inline="alway
 # each has a name of its own: Numba's cache takes functions of one name and one signature, such as
 # lambdas, for each other if different processes compiled them
 @_compiled
-def _where(condition, yes, no):  # type: ignore[no-untyped-def]
+def _where(condition, yes, no):
     return yes if condition else no
 
 
 @_compiled
-def _bits(number):  # type: ignore[no-untyped-def]
+def _bits(number):
     return np.float64(number).view(np.int64)
 
 
 @_compiled
-def _real(number):  # type: ignore[no-untyped-def]
+def _real(number):
     return np.float64(number)
 
 
 @_compiled
-def _low(a, b):  # type: ignore[no-untyped-def]
+def _low(a, b):
     return min(a, b)
 
 
 @_compiled
-def _high(a, b):  # type: ignore[no-untyped-def]
+def _high(a, b):
     return max(a, b)
 
 
 @_compiled
-def _log(number):  # type: ignore[no-untyped-def]
+def _log(number):
     return math.log(number)
 
 
 @_compiled
-def _floor(number):  # type: ignore[no-untyped-def]
+def _floor(number):
     return math.floor(number)
 
 
 @_compiled
-def _whole(number):  # type: ignore[no-untyped-def]
+def _whole(number):
     return np.int64(number)
 
 
 @_compiled
-def _modulo(number, by):  # type: ignore[no-untyped-def]
+def _modulo(number, by):
     return number % by
 
 
 @_compiled
-def _power_of_two(exponent):  # type: ignore[no-untyped-def]
+def _power_of_two(exponent):
     return math.ldexp(1.0, exponent)
 
 
 @_compiled
-def _log_linear(size, steps):  # type: ignore[no-untyped-def]
+def _log_linear(size, steps):
     return first_bits(size, steps, _where, _bits)
 
 
@@ -142,7 +142,7 @@ def add(number: Ints, items: Floats, sums: "GroupSum") -> None:
 
 
 @_inlined
-def _row_of(index, counts, key, used, shift):  # type: ignore[no-untyped-def]
+def _row_of(index, counts, key, used, shift):
     """Row of a key; `used`, the next one, if the key is new."""
     mask = len(index) - 1
     place = (np.int64((np.uint64(key >> _NEAR) * _MIX) >> shift) << _NEAR) + (
@@ -159,7 +159,7 @@ def _row_of(index, counts, key, used, shift):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _enter(index, counts, rows):  # type: ignore[no-untyped-def]
+def _enter(index, counts, rows):
     """Enter the rows of distinct keys into an empty index."""
     shift = np.uint64(64 + _NEAR - np.log2(len(index)))
     for row in range(rows):
@@ -167,7 +167,7 @@ def _enter(index, counts, rows):  # type: ignore[no-untyped-def]
 
 
 @_inlined
-def _key(number, outcome, x, complement, cells):  # type: ignore[no-untyped-def]
+def _key(number, outcome, x, complement, cells):
     """The number with an item's cells packed behind it."""
     key = number
     noise = 0
@@ -191,7 +191,7 @@ def _key(number, outcome, x, complement, cells):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _add(number, items, layout, rows):  # type: ignore[no-untyped-def]
+def _add(number, items, layout, rows):
     """Add items to the rows of their keys; returns how many rows there are now."""
     cells, powers, size_power, least = layout
     index, counts, real, used = rows
@@ -250,7 +250,7 @@ def _read_only(values: Floats) -> Floats:
 
 
 @_compiled
-def _number(score, part, lookup, bins):  # type: ignore[no-untyped-def]
+def _number(score, part, lookup, bins):
     """The part times bins plus the bin; short loops become vector instructions."""
     (floor, steps), (low, high), lowest, below, most, edges = lookup
     number = np.empty(len(score), np.int64)
@@ -268,7 +268,7 @@ def _number(score, part, lookup, bins):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _sort(number, items, shift, ordered, sorted_items):  # type: ignore[no-untyped-def]
+def _sort(number, items, shift, ordered, sorted_items):
     """Fill in the numbers and items, sorted by the leading bits of the numbers."""
     start = np.zeros((number.max() >> shift) + 2, np.int64)
     for i in range(len(number)):

@@ -104,16 +104,16 @@ class Local:
             repeats = block.get("weight")
             cell, n = _counted(cells, repeats)
             amount = n
-            whole = None
+            share = None
             if weight:
-                whole = block[weight]
+                share = block[weight]
             elif size_limit is not None:
-                whole = outcome.tells(block[outcome.size], size_limit)
-            if whole is not None:
+                share = outcome.tells(block[outcome.size], size_limit)
+            if share is not None:
                 amount = np.zeros_like(n)
-                whole = whole if repeats is None else whole * repeats
+                share = share if repeats is None else share * repeats
                 places = np.searchsorted(cell, cells)
-                np.add.at(amount, places, whole.astype(np.int64))
+                np.add.at(amount, places, share.astype(np.int64))
             ends = np.full((2, len(cell)), [[score.min()], [score.max()]])
             return dict(zip(CELL_SUMS, (cell, n, amount, *ends), strict=True))
 
@@ -333,8 +333,8 @@ def _add(number: Ints, items: Floats, sums: "GroupSum") -> None:
     for cell in cells:
         key = (key << cell.bits) + (places[cell.name] - cell.low)
     used = sums.used
-    both = np.concatenate([sums.counts[: sums.used, 0], key])
-    keys, first, row = np.unique(both, return_index=True, return_inverse=True)
+    all_keys = np.concatenate([sums.counts[: sums.used, 0], key])
+    keys, first, row = np.unique(all_keys, return_index=True, return_inverse=True)
     order = np.argsort(first)
     sums.make_room(len(keys) - used)
     sums.counts[used : len(keys), 0] = keys[order[used:]]

@@ -386,21 +386,21 @@ def arrow_table(source: Source, columns: Sequence[str]) -> "pa.Table":
         return opened(source, columns).to_pyarrow()
 
 
-def sampled(source: Source, columns: Sequence[str], most: int, seed: int) -> Source:
+def sampled(source: Source, columns: Sequence[str], size: int, seed: int) -> Source:
     """Arrow table of random rows of a source, in their order; the source if these are all."""
     import pyarrow as pa
 
     with readable(source):
         table = opened(source, columns, hold=False)
         n = count_of(table)
-        if n <= most:
+        if n <= size:
             return source
-        row = np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
+        row = np.sort(np.random.default_rng(seed).choice(n, size, replace=False))
         parts = []
         start = 0
         for batch in batches(table):
-            first, last = np.searchsorted(row, [start, start + batch.num_rows])
-            parts.append(batch.take(pa.array(row[first:last] - start)))
+            begin, end = np.searchsorted(row, [start, start + batch.num_rows])
+            parts.append(batch.take(pa.array(row[begin:end] - start)))
             start += batch.num_rows
         return pa.Table.from_batches(parts)
 

@@ -296,7 +296,7 @@ class Statistics:
         """Statistics of all folds except one, without joint cells."""
         return self._selected("fold", ~self._in_fold(fold))
 
-    def _in_fold(self, fold: int) -> NDArray[np.bool_]:
+    def _in_fold(self, fold: int) -> Bools:
         """Mask of the numbers of folds or blocks that are in a fold."""
         if isinstance(fold, BOOLEAN) or fold not in range(self.folds):
             have = f"0 to {self.folds - 1}" if self.folds else _NO_FOLDS

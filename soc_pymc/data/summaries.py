@@ -306,12 +306,12 @@ def _edges_of_bins(
     number = int(
         _without_atoms(scores, grid, values, "n" if weight else "amount").sum()
     )
-    asked = options.bins
+    asks = options.bins
     fewest = min(max(_FEWEST_BINS, number), _SINGLE_BINS)
-    bins = asked or min(_MOST_BINS, max(fewest, number // _ITEMS_IN_BIN))
+    bins = asks or min(_MOST_BINS, max(fewest, number // _ITEMS_IN_BIN))
     weights = _without_atoms(scores, grid, values)
     # with few items per bin finer cells do not make bins more equal
-    coarse = 1 / 16 if asked else 1 / 4
+    coarse = 1 / 16 if asks else 1 / 4
     if finer := binning.finer_grid(grid, scores["cell"], weights, bins, coarse):
         grid = finer
         scores = reader.weights(grid, weight, limit)
@@ -320,10 +320,10 @@ def _edges_of_bins(
         return binning.atom_edges(np.empty(0), values, grid, scores["cell"])
     cells = scores["cell"][weights > 0]
     weights = weights[weights > 0]
-    edges = binning.choose_edges(grid, cells, weights, bins, halve_ends=asked is None)
-    if options.warns_of_bins and asked and len(edges) + 1 < asked:
+    edges = binning.choose_edges(grid, cells, weights, bins, halve_ends=asks is None)
+    if options.warns_of_bins and asks and len(edges) + 1 < asks:
         warn_user(
-            f"{len(edges) + 1} bins instead of {asked}: equal scores stay "
+            f"{len(edges) + 1} bins instead of {asks}: equal scores stay "
             f"together, and there are only {len(scores['cell']):,} scores that differ, or a few of "
             "them hold more than a bin's share; ask for fewer bins",
             ItemsWarning,
@@ -363,17 +363,17 @@ def _check_joint(tables: dict[str, Any], items: Items, most: int, must: bool) ->
             "fewer bins=, allow more cells by joint=number, or leave out joint="
         )
     joint = tables.get("joint", {})
-    far = np.abs(joint.get("value_cell", [])) >= MOST_VALUE_CELL
-    if not far.any():
+    outermost = np.abs(joint.get("value_cell", [])) >= MOST_VALUE_CELL
+    if not outermost.any():
         return
     option = "noise_df" if "noise_df" in {*items.roles, *items.options} else "joint"
     if must or option == "noise_df":
         words = items.outcome.words
         size = items.roles[items.outcome.size]
-        bad = int(joint["n"][far].sum())
-        verb = "is" if bad == 1 else "are"
+        number = int(joint["n"][outermost].sum())
+        verb = "is" if number == 1 else "are"
         raise ItemsError(
-            f"column {items.roles[items.outcome.observed]!r}: {bad:,} of "
+            f"column {items.roles[items.outcome.observed]!r}: {number:,} of "
             f"{int(joint['n'].sum()):,} {words.outcomes} {verb} more than a million {words.sizes} "
             f"(column {size!r}) from 0, beyond all joint cells: raise or drop {words.sizes} that "
             f"are almost 0, subtract a constant from {words.outcomes} and scores alike, or leave "
@@ -464,11 +464,11 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
     fifth = (5 * middle_shares(bins["n"])).astype(int)
     sums = (SCORE_WEIGHT, "sum_t", "sum_N", "sum_y")
     n, t, size, events = (np.bincount(fifth, bins[name]) for name in sums)
-    told = events >= _TOLD
-    ratio = (events * n)[told] / (size * t)[told]
-    of_counts = events[told] / t[told]
+    known = events >= _TOLD
+    ratio = (events * n)[known] / (size * t)[known]
+    of_counts = events[known] / t[known]
     words = outcome.words
-    if told.sum() >= _FEWEST_TOLD and (
+    if known.sum() >= _FEWEST_TOLD and (
         _LEVEL * _factor(of_counts) < _factor(ratio) and _factor(of_counts) < _LEVEL
     ):
         column = items.roles[outcome.size]
@@ -483,7 +483,7 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
         return
     if high.max() > outcome.theta.high or outcome.are_foreign(*ranges):
         return
-    if told.any() and (ratio.min() >= _APART or ratio.max() <= 1 / _APART):
+    if known.any() and (ratio.min() >= _APART or ratio.max() <= 1 / _APART):
         warn_user(
             f"column {items.score!r}: {words.theta}s are {ratio.min():.3g} to {ratio.max():.3g} "
             f"times the scores throughout. If scores are {words.theta}s per unit of {words.size}, "

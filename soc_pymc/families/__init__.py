@@ -15,19 +15,19 @@ GAMMA = PoissonGamma()
 NORMAL = NormalNormal()
 BETA = BinomialBeta()
 INVERSE_GAMMA = GammaInverseGamma()
+# families by the name of their prior
 FAMILIES: Mapping[str, Family] = {
     family.name: family for family in (GAMMA, NORMAL, BETA, INVERSE_GAMMA)
 }
-"""Families by the name of their prior."""
+# outcomes by kind of items
 OUTCOMES: Mapping[str, Outcome] = {
     family.outcome.kind: family.outcome for family in FAMILIES.values()
 }
-"""Outcomes by kind of items."""
+# families of items of 1 or more, by kind of items
 TRUNCATED: Mapping[str, Family] = {
     family.outcome.kind: family
     for family in (TruncatedPoissonGamma(), TruncatedBinomialBeta())
 }
-"""Families of items of 1 or more, by kind of items."""
 
 
 def family_of(prior: Any, attrs: Mapping[Any, Any] | None = None) -> Family:

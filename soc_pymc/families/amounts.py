@@ -366,6 +366,9 @@ class GammaInverseGamma(InverseGammaFormulas, Family):
     def natural_moments(self, location: Floats, exponential: Floats) -> Pair:
         return np.exp(location), exponential * np.exp(2.0 * location)
 
+    def felt(self, dispersion: Floats) -> Floats:
+        return -np.logaddexp(np.log(2.0), -dispersion)  # -log(a)
+
     def third_moment(self, a: Floats, b: Floats) -> Floats:
         mean = self.mean(a, b)
         room = np.maximum(a - 3.0, _LEAST_ROOM)

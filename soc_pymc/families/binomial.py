@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
 from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, Triple
@@ -298,7 +298,7 @@ class BinomialRows(RowSums):
         return min(sums["sum_y"], sums["sum_N"] - sums["sum_y"])
 
     @property
-    def tells_dispersion(self) -> NDArray[np.bool_]:
+    def tells_dispersion(self) -> Bools:
         """Rows with an item of two trials or more: single trials say nothing of the variance."""
         rows = self.steps_n.row[self.steps_n.columns[0] == 1.0]
         return np.bincount(rows, minlength=len(self.total)) > 0
@@ -351,7 +351,7 @@ class BinomialRows(RowSums):
         return float(np.log(successes) - np.log(failures)), self.dispersion_level[0]
 
     @property
-    def can_fit(self) -> NDArray[np.bool_]:
+    def can_fit(self) -> Bools:
         """Rows with a success and a failure: without either the logit of the mean is infinite."""
         return (self.total > 0) & (self.failures > 0)
 
@@ -403,8 +403,8 @@ class BinomialBeta(BetaFormulas, Family):
 
     def draw(self, a: Floats, b: Floats, rngs: Generators) -> Floats:
         # the same for any number of rows
-        others = tuple(rng.spawn(1)[0] for rng in rngs)
-        return draw_log_gamma(a, rngs) - draw_log_gamma(b, others)
+        further = tuple(rng.spawn(1)[0] for rng in rngs)
+        return draw_log_gamma(a, rngs) - draw_log_gamma(b, further)
 
     def above_place(self, place: Floats, a: Floats, b: Floats) -> Floats:
         tail = beta_tail(special.expit(place), special.expit(-place), a, b)
@@ -413,8 +413,10 @@ class BinomialBeta(BetaFormulas, Family):
             arrays = np.broadcast_arrays(place, a, b)
             logit, a, b = (values[is_far] for values in arrays)
             shape = np.where(logit < 0, a, b)
-            far = np.exp(-shape * np.abs(logit) - np.log(shape) - special.betaln(a, b))
-            tail[is_far] = np.where(logit < 0, 1.0 - far, far)
+            power = np.exp(
+                -shape * np.abs(logit) - np.log(shape) - special.betaln(a, b)
+            )
+            tail[is_far] = np.where(logit < 0, 1.0 - power, power)
         return tail
 
     def log_marginal(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
@@ -608,8 +610,7 @@ def _on_lattice(
 ) -> Floats:
     """Probabilities (n, 2 reach + 1) of log S, S ~ Beta(a, b), on a lattice around a centre."""
     edges = centre[:, None] + step[:, None] * (np.arange(-reach, reach) + 0.5)
-    b = np.maximum(
-        b, 1e-300
-    )  # of a component wider than the Beta: the limit, in which S is 1
+    # of a component wider than the Beta: the limit, in which S is 1
+    b = np.maximum(b, 1e-300)
     below = special.betainc(a[:, None], b[:, None], np.exp(np.minimum(edges, 0.0)))
     return np.diff(below, axis=1, prepend=0.0, append=1.0)

@@ -100,6 +100,10 @@ class Family(Formulas, Components):
         """Unit of an sd of the location, from the dispersion."""
         return np.ones_like(dispersion)
 
+    def felt(self, dispersion: Floats) -> Floats:
+        """Dispersion on the scale on which it changes posteriors given outcomes."""
+        return dispersion
+
     # --- theta
 
     @abstractmethod

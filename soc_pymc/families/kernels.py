@@ -31,7 +31,7 @@ _compiled = numba.njit(cache=True, nogil=True, error_model="numpy")
 
 
 @_compiled
-def stirling_sums(x):  # type: ignore[no-untyped-def]
+def stirling_sums(x):
     """Sums (n,) of Stirling's series of `special_functions`."""
     answer = np.empty_like(x)
     for i in range(len(x)):
@@ -45,7 +45,7 @@ def stirling_sums(x):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def beta_fraction(x, complement, a, b):  # type: ignore[no-untyped-def]
+def beta_fraction(x, complement, a, b):
     """Fractions (n,) of `special_functions`, several in step so that one instruction does some."""
     answer = np.empty_like(x)
     # constant distances show the compiler what is apart
@@ -86,7 +86,7 @@ def beta_fraction(x, complement, a, b):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _next_terms(state):  # type: ignore[no-untyped-def]
+def _next_terms(state):
     for j in range(_LANES):
         n = state[_TERM + j]
         inverse = state[_INVERSE + j] * state[_X + j]
@@ -111,7 +111,7 @@ def _next_terms(state):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def tail_sums(y, low, at_y, n, a, b):  # type: ignore[no-untyped-def]
+def tail_sums(y, low, at_y, n, a, b):
     """Sums (n,) of probabilities of `special_functions`."""
     answer = np.empty_like(y)
     for i in range(len(y)):
@@ -135,7 +135,7 @@ def tail_sums(y, low, at_y, n, a, b):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def polygammas(x):  # type: ignore[no-untyped-def]
+def polygammas(x):
     """Psi, psi' and psi'' of x > 0."""
     digamma = trigamma = tetragamma = 0.0
     while x < _LEAST_POLYGAMMA:
@@ -156,7 +156,7 @@ def polygammas(x):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def solve_betas(location, variance, a, b):  # type: ignore[no-untyped-def]
+def solve_betas(location, variance, a, b):
     """Fill a and b by Newton's method on their logarithms, from the limit of large shapes."""
     for i in range(len(location)):
         odds = math.exp(location[i])
@@ -218,7 +218,7 @@ _curves = _compiled(curves_of_moments)
 @numba.njit(
     cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"}
 )
-def _averages(weight, parts, out):  # type: ignore[no-untyped-def]
+def _averages(weight, parts, out):
     for k in range(len(parts)):
         total = 0.0
         for r in range(len(weight)):
@@ -229,7 +229,7 @@ def _averages(weight, parts, out):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _tilted(fixed, parts, tilt, lowest, weight):  # type: ignore[no-untyped-def]
+def _tilted(fixed, parts, tilt, lowest, weight):
     """Fill weights relative to the largest."""
     top = -np.inf
     for r in range(len(fixed)):
@@ -240,7 +240,7 @@ def _tilted(fixed, parts, tilt, lowest, weight):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _solve(fixed, target, parts, middle, has_path, limits, weight, solution):  # type: ignore[no-untyped-def]
+def _solve(fixed, target, parts, middle, has_path, limits, weight, solution):
     """Fill weights (R,) with both curves by Newton's method, and the `solution`."""
     # `fixed` (R,) are log weights without the tilt, `parts` (9, R) 1, theta and its square, and
     # these times the functions that tilt; the solution has the tilt (a first guess before), the
@@ -308,19 +308,19 @@ def _solve(fixed, target, parts, middle, has_path, limits, weight, solution):  #
 
 
 @_compiled
-def solve_weights(log_weight, bounded, parts, law, limits, solution):  # type: ignore[no-untyped-def]
+def solve_weights(log_weight, bounded, parts, law, limits, solution):
     """Turn log weights (n, R, draws) into weights, and fill solutions (11, n, draws)."""
     middle, has_path = law
     rows, components, draws = log_weight.shape
     fixed = np.empty(components)
     weight = np.empty(components)
-    found = np.empty(11)
+    answer = np.empty(11)
     for b in range(rows):
         for s in range(draws):
             for r in range(components):
                 fixed[r] = log_weight[b, r, s]
             for j in range(2):
-                found[j] = solution[j, b, s]
+                answer[j] = solution[j, b, s]
             _solve(
                 fixed,
                 bounded[b, :2, s],
@@ -329,9 +329,9 @@ def solve_weights(log_weight, bounded, parts, law, limits, solution):  # type: i
                 has_path,
                 limits,
                 weight,
-                found,
+                answer,
             )
             for r in range(components):
                 log_weight[b, r, s] = weight[r]
             for j in range(11):
-                solution[j, b, s] = found[j]
+                solution[j, b, s] = answer[j]

@@ -28,24 +28,24 @@ from scipy import special
 from .._lib.arrays import Floats, Ints, Pair, Triple
 from .rows import Tensor
 
+# log weights of a law, and any derivatives
 LogLaw = tuple[Floats, list[Floats]]
-"""Log weights of a law, and any derivatives."""
+# name of the logit of the share of theta that is 0, among the functions of the log weights
 ZERO = "zero"
-"""Name of the logit of the share of theta that is 0, among the functions of the log weights."""
+# size of theta below which it is a draw of the component that stands for 0
 NEAR_ZERO = 1e-90
-"""Size of theta below which it is a draw of the component that stands for 0."""
+# sd of a component in units of the base distribution's spread
 WIDTH = 0.3
-"""Sd of a component in units of the base distribution's spread."""
+# step between components: at 1.2 sd their equal mixture is flat to 1e-6
 STEP = 0.35
-"""Step between components: at 1.2 sd their equal mixture is flat to 1e-6."""
+# logarithm of the smallest weight over the largest
 LOWEST = -700.0
-"""Logarithm of the smallest weight over the largest."""
+# share of the weights of Gammas and Betas that allows heavier tails
 WEIGHT_FLOOR = 1e-3
-"""Share of the weights of Gammas and Betas that allows heavier tails."""
 # for which it pays to begin with a line through others
 _MANY_DRAWS = 20
+# residual in both curves that is accepted where rounding allows no less
 ROUGH = 1e-5
-"""Residual in both curves that is accepted where rounding allows no less."""
 _SHORTEST = 0.02  # share of the line from the pilot's curves
 _SOLVED_AT_ONCE = 1 << 15  # weights solved for at once, which fit in the cache
 # share of the range over which a curve is bent to either bound
@@ -316,8 +316,8 @@ class Components(ABC):
             centre = (frame.location - frame.centre) / frame.spread
             corner = np.minimum(_CORNER, 2.0 / frame.spread)
             sd = np.exp(0.5 * curves[:, [1]])
-            far = np.log1p(np.abs(parts.mean) / (1.0 + sd))
-            log_shape = -0.5 * (z / _FLOOR_SD) ** 2 - _FLOOR_POWER * far
+            log_distance = np.log1p(np.abs(parts.mean) / (1.0 + sd))
+            log_shape = -0.5 * (z / _FLOOR_SD) ** 2 - _FLOOR_POWER * log_distance
             arrays[2] = (
                 WEIGHT_FLOOR * special.softmax(log_shape, axis=1) if heavy else 0.0
             )
@@ -442,8 +442,8 @@ class Weights:
         distance = forms.mean[..., None] - self.mean[:, None]
         variance = distance * distance + forms.variance[..., None]
         variance -= (self.weight * variance).sum(axis=1, keepdims=True)
-        moved = by_mean[:, None] * distance + by_variance[:, None] * variance
-        pull = pull - self.weight * moved
+        shift = by_mean[:, None] * distance + by_variance[:, None] * variance
+        pull = pull - self.weight * shift
         by_function = forms.functions.T @ pull
         out = np.concatenate([by_curve.swapaxes(0, 1), by_function], axis=1)
         for j, derivative in enumerate(self.along):
@@ -498,10 +498,10 @@ def _solve_together(
     weights = _newton(bounded, tilt, forms, slopes)
     row, draw = np.nonzero(~(weights.error <= ROUGH))
     if len(row):
-        others = _along_line(
+        on_line = _along_line(
             bounded[row, :, draw][..., None], forms.subset(row), slopes
         )
-        weights.replace(row, draw, others)
+        weights.replace(row, draw, on_line)
     return weights
 
 

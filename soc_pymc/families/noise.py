@@ -21,8 +21,8 @@ from scipy import special
 from .._lib.arrays import Columns, Floats, Pair
 from .rows import Tensor
 
+# attribute of a fit with the law of its noise
 NOISE_LAW = "noise_law"
-"""Attribute of a fit with the law of its noise."""
 _MOST_DF = 1e12  # from which a variance is known
 # log densities below the mode where nodes end: the larger variances explain outliers
 _REACH = np.array([[-8.0], [26.0]])

@@ -173,10 +173,10 @@ class NormalOutcome(Outcome):
     ) -> Floats:
         # noise with the variance that it has at the mean, in place of that at the value
         at_mean = np.maximum(_variance_as(y, mean), np.finfo(float).tiny)
-        off = _variance_as(y, y) / at_mean
-        if np.corrcoef(np.log(off), np.log(size**2 / at_mean))[0, 1] < _RELATED:
+        error = _variance_as(y, y) / at_mean
+        if np.corrcoef(np.log(error), np.log(size**2 / at_mean))[0, 1] < _RELATED:
             return np.ones(1)  # noise that depends on the score alone
-        noise = size**2 / off
+        noise = size**2 / error
         share = noise / (noise + variance)
         ratio = np.log(share) - np.log(size**2 / (size**2 + variance))
         factor = np.exp(0.5 * np.abs(ratio))

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import optimize, special
 
 from .._lib.arrays import Bools, Columns, Floats, Pair, Triple
@@ -353,7 +353,7 @@ class PoissonRows(RowSums):
         return float(np.log(rate)), self.dispersion_level[0]
 
     @property
-    def can_fit(self) -> NDArray[np.bool_]:
+    def can_fit(self) -> Bools:
         """Rows with an event: without one the mean is 0 and its logarithm nowhere."""
         return self.total > 0
 

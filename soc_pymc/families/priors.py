@@ -17,8 +17,6 @@ from .._lib.arguments import (
 from .._lib.errors import FitError
 from .scales import RANK, SCALES
 
-"""Variables of five-step mixtures by bin and component; places are relative to the mean's curve."""
-
 _MOST_KNOTS = 10_000
 _SWITCHES = "monotone", "bin_effects", "groups", "zero", "atoms"
 
@@ -519,5 +517,5 @@ PRIORS = (
     GammaMixture, NormalMixture, BetaMixture, InverseGammaMixture,
 )  # fmt: skip
 MixturePrior = GammaMixture | NormalMixture | BetaMixture | InverseGammaMixture
+# priors, mixtures included
 Prior = Gamma | Normal | Beta | InverseGamma
-"""Priors, mixtures included."""

@@ -17,15 +17,15 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy import special
 
-from .._lib.arrays import Columns, Floats, Ints, Pair, Triple
+from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, Triple
 from .._lib.errors import FitError
 from .scales import EXACT_COUNTS
 from .special_functions import stirling_series
 
+# an array, or a variable of PyTensor: log marginals use operators and functions of both
 Tensor = Any
-"""An array, or a variable of PyTensor: log marginals use operators and functions of both."""
+# arrays of rows, as of `RowSums.cells`, or variables of PyTensor
 Cells = Sequence[Any]
-"""Arrays of rows, as of `RowSums.cells`, or variables of PyTensor."""
 
 MEAN_ONLY = (
     "one trial per item shows the mean of theta given the score, and nothing of its variance; fit "
@@ -353,12 +353,12 @@ class RowSums(ABC):
         return sums["n"]
 
     @property
-    def can_fit(self) -> NDArray[np.bool_]:
+    def can_fit(self) -> Bools:
         """Rows whose likelihood has a maximum; by default all."""
         return np.ones(len(self.total), dtype=bool)
 
     @property
-    def tells_dispersion(self) -> NDArray[np.bool_]:
+    def tells_dispersion(self) -> Bools:
         """Rows that say something of the dispersion: all, unless a family says otherwise."""
         return np.ones(len(self.total), dtype=bool)
 
@@ -438,8 +438,8 @@ def histogram(
     row, step = np.nonzero(above)
     steps = by_row(rows, row, step.astype(float), above[row, step])
     # the lower of two points may fall just below its cell
-    far = y > EXACT_COUNTS - 1
-    wide = by_row(rows, point_row[far], y[far] - EXACT_COUNTS, weight[far])
+    beyond = y > EXACT_COUNTS - 1
+    wide = by_row(rows, point_row[beyond], y[beyond] - EXACT_COUNTS, weight[beyond])
     log_factorials = np.bincount(point_row, weight * special.gammaln(y + 1.0), rows)
     return (steps, wide), log_factorials
 

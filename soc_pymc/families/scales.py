@@ -18,8 +18,8 @@ from .._lib.reprs import digits
 
 RANK = "rank"
 _ROUNDING = 1e-12  # of a square
+# column of statistics: number of items in sums of positions, in which few count less
 SCORE_WEIGHT = "sum_weight"
-"""Column of statistics: number of items in sums of positions, in which few count less."""
 MIDDLE = 0.5  # a score with a position on every scale
 
 
@@ -65,10 +65,10 @@ class Scale:
     def checked(self, score: ArrayLike) -> Floats:
         """Positions of scores; FitError if some have none."""
         t = np.asarray(score, dtype=float)
-        bad = ~self.holds(t)
-        if np.any(bad):
+        out = ~self.holds(t)
+        if np.any(out):
             raise FitError(
-                f"{int(bad.sum())} scores are {self.outside} (first: {digits(t[bad].flat[0])}): "
+                f"{int(out.sum())} scores are {self.outside} (first: {digits(t[out].flat[0])}): "
                 'use soc.Spline(scale="rank") or scale="linear" for both curves, or drop or clip '
                 "these scores"
             )
@@ -103,8 +103,8 @@ LOGIT = Scale(
     formula=lambda t, log: log(t) - log(1.0 - t),
 )
 
+# scales by name, without that of ranks
 SCALES: Mapping[str, Scale] = {scale.name: scale for scale in (LOG, LOGIT, LINEAR)}
-"""Scales by name, without that of ranks."""
 
 
 def common_scale(*names: str) -> Scale:

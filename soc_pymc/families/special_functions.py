@@ -258,13 +258,13 @@ def _beta_tail(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
         x, complement, a, b = (values[~is_large] for values in (x, complement, a, b))
     is_low = x < (a + 1.0) / (a + b + 2.0)
     near = np.where(is_low, x, complement)
-    others = (
+    turned = (
         np.where(is_low, complement, x),
         np.where(is_low, a, b),
         np.where(is_low, b, a),
     )
-    kernel = np.exp(_log_beta_kernel(near, *others))
-    part = np.minimum(kernel * _beta_fraction(near, *others), 1.0)
+    kernel = np.exp(_log_beta_kernel(near, *turned))
+    part = np.minimum(kernel * _beta_fraction(near, *turned), 1.0)
     part = np.where(near > 0.0, part, 0.0)
     tail[~is_large] = np.where(is_low, 1.0 - part, part)
     return tail
@@ -283,19 +283,19 @@ def _log_beta_binomial(
     y: Floats, n: Floats, a: Floats, b: Floats, of_counts: Floats
 ) -> Floats:
     # given their sum, negative binomials of shapes a and b and of one ratio are Beta-Binomial
-    rest = n - y
+    failures = n - y
     m = a + b
     ratio = n / (a + b)
     with_y = a + y
-    with_rest = b + rest
+    with_rest = b + failures
     total = m + n
     share = n / total
-    gap = (a * rest - b * y) / total
+    gap = (a * failures - b * y) / total
     value = stirling(with_y) + stirling(with_rest) - stirling(total)
     value -= stirling(a) + stirling(b) - stirling(m) + of_counts
     value -= 0.5 * np.log((with_y / a) * (with_rest / b) / (1.0 + ratio))
     value -= divergence(y, a, gap, with_y * share, with_y / (1.0 + ratio))
-    value -= divergence(rest, b, -gap, with_rest * share, with_rest / (1.0 + ratio))
+    value -= divergence(failures, b, -gap, with_rest * share, with_rest / (1.0 + ratio))
     return value
 
 

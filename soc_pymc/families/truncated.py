@@ -27,9 +27,8 @@ from .special_functions import beta_binomial_cdf, beta_tail
 
 _STEP = 1e-3  # of differences of both curves, for information
 _ALIKE = 1e-3  # of variance that is left of whether an outcome is 1, given the outcome
-_LOWEST_LEVEL = (
-    60.0  # of the location below that of all items, as where every count is 1
-)
+# of the location below that of all items, as where every count is 1
+_LOWEST_LEVEL = 60.0
 _LARGEST_SCALE = 1e15  # of a Gamma or Poisson that is drawn
 _NEEDS = (
     "{needs} and, as truncated=True says that items of 0 are absent, at least 1 (leave that out if "
@@ -512,8 +511,8 @@ class TruncatedBinomialBeta(TruncatedFamily, BinomialBeta):
         return log_no_success(size, a, b)
 
     def at_least(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
-        few = np.clip(size - y, 0.0, size)
-        return np.where(y > size, 0.0, beta_binomial_cdf(few, size, b, a))
+        failures = np.clip(size - y, 0.0, size)
+        return np.where(y > size, 0.0, beta_binomial_cdf(failures, size, b, a))
 
     def simulate(self, a: Floats, b: Floats, size: Floats, rng: Generator) -> Floats:
         size = np.broadcast_to(size, a.shape)

@@ -110,8 +110,8 @@ class Method(ABC):
         """
 
 
+# above this, the mean of importance weights is unreliable (Vehtari et al. 2024)
 PARETO_K = 0.7
-"""Above this, the mean of importance weights is unreliable (Vehtari et al. 2024)."""
 _FIT_FORMAT = "soc_pymc-fit-1"
 _CURVE = OneOf("mean", "variance")
 _NEXT = (
@@ -273,16 +273,16 @@ class Fit:
         return lines(f"<soc_pymc.{self._head()}>", fit_rows(self))
 
     def _repr_html_(self) -> str:
-        good = self.status.converged
-        rows = [("inference", "ok" if good else "fail"), *fit_rows(self)]
+        is_fine = self.status.converged
+        rows = [("inference", "ok" if is_fine else "fail"), *fit_rows(self)]
         return html_table(
-            self._head(), rows, note=_NEXT if good else self.status.reason
+            self._head(), rows, note=_NEXT if is_fine else self.status.reason
         )
 
     def _head(self) -> str:
         state = "converged" if self.status.converged else "NOT converged"
-        made = f"{type(self.prior).__name__} by {type(self.method).__name__}"
-        return f"Fit: {made}, {state}: {self.status.reason}"
+        method = f"{type(self.prior).__name__} by {type(self.method).__name__}"
+        return f"Fit: {method}, {state}: {self.status.reason}"
 
 
 def fit_rows(fit: Fit) -> Entries:
@@ -328,8 +328,8 @@ def with_draws(fit: Fit, posterior: xr.Dataset) -> Fit:
     return replace(fit, data=tree)
 
 
+# the rule for an argument that is a fit
 FIT = A(Fit, "a fit, from soc.fit or soc.load_fit")
-"""The rule for an argument that is a fit."""
 
 
 def load_fit(path: str | os.PathLike[str]) -> Fit:
@@ -438,9 +438,6 @@ def other_total_of_statistics(fit: Fit, stats: Statistics) -> str:
     return other_total(fit, means, part["n"])
 
 
-# --- variables that are computed when first read -------------------------------------------------
-
-
 # --- the likelihood's rows ------------------------------------------------------------------------
 
 
@@ -502,9 +499,10 @@ class RowValues:
         single = len(self.names) == 2
         predictors = self.predictors(draws) if single else [self._by_row(draws)]
         drawn = self.data.draw(*predictors, rng)[:, seed[2:]]
-        whole = self.dtype is not np.float64
+        are_counts = self.dtype is not np.float64
         return np.asarray(
-            np.clip(drawn, 0.0, _LARGEST_COUNT) if whole else drawn, dtype=self.dtype
+            np.clip(drawn, 0.0, _LARGEST_COUNT) if are_counts else drawn,
+            dtype=self.dtype,
         )
 
     def parts(self) -> _Parts:
@@ -557,7 +555,7 @@ _NOTHING = 1e-9
 
 def telling(log_density: Floats) -> Bools:
     """Mask of observations (draws, n) that say something: ArviZ's leave-one-out needs them."""
-    return np.asarray(np.ptp(log_density, axis=0) > _NOTHING)
+    return np.ptp(log_density, axis=0) > _NOTHING
 
 
 def flat(draws: xr.Dataset) -> dict[str, Floats]:
@@ -711,10 +709,10 @@ def _deferred_values(variable: xr.Variable, group: str) -> _Deferred | None:
         values, _Deferred
     ):
         return None
-    whole = all(
+    complete = all(
         isinstance(part, slice) and part == slice(None) for part in lazy.key.tuple
     )
-    return values if whole and values.group == group else None
+    return values if complete and values.group == group else None
 
 
 def _saved_draws(

@@ -173,9 +173,9 @@ def given_statistics(chosen: Chosen) -> Any:
         "by",
         *ITEM_OPTIONS,
     )
-    if given := [name for name in of_items if getattr(chosen, name)]:
+    if named := [name for name in of_items if getattr(chosen, name)]:
         raise StatisticsError(
-            f"{_flags(given)}: statistics have no columns, leave these out or give the items"
+            f"{_flags(named)}: statistics have no columns, leave these out or give the items"
         )
     return soc.load_statistics(chosen.items[0])
 
@@ -216,8 +216,8 @@ def items_of(chosen: Chosen, fitted: Fit | None = None) -> Items:
     options = {
         name: x for name, x in options.items() if not any(x is word for word in unset)
     }
-    own = inspect.signature(items).parameters
-    if wrong := [name for name in options if name not in own]:
+    parameters = inspect.signature(items).parameters
+    if wrong := [name for name in options if name not in parameters]:
         raise StatisticsError(
             f"{_flags(wrong[:1])} is not for {kind.words.items}: leave it out"
         )

@@ -340,11 +340,11 @@ def _summary(
     rows = [(name, known[name]) for name in names if name in known]
     summary = fitted.summary()
     for quantity in summary["quantity"].unique()[:2]:
-        at = summary[summary["quantity"] == quantity]
-        ends = at.iloc[[0, -1]] if len(at) > 1 else at
+        points = summary[summary["quantity"] == quantity]
+        ends = points.iloc[[0, -1]] if len(points) > 1 else points
         texts = [
             f"{number(row.median)} ({number(row.lower)} to {number(row.upper)})"
-            + (f" at the score {number(row.score)}" if len(at) > 1 else "")
+            + (f" at the score {number(row.score)}" if len(points) > 1 else "")
             for row in ends.itertuples()
         ]
         rows.append((quantity, ", ".join(texts)))
@@ -531,8 +531,8 @@ def report(chosen: Chosen) -> None:
 def compare(chosen: Chosen) -> None:
     """Leave-one-out comparison of fits."""
     pairs = [text.partition("=")[::2] for text in chosen.fits]
-    if odd := [name for name, path in pairs if not (name and path)]:
-        raise FitError(f"give fits as NAME=fit.nc, not {odd[0]!r}")
+    if unnamed := [name for name, path in pairs if not (name and path)]:
+        raise FitError(f"give fits as NAME=fit.nc, not {unnamed[0]!r}")
     if len(dict(pairs)) < len(pairs):
         raise FitError(
             f"two of the fits have one name: {', '.join(repr(n) for n, _ in pairs)}"

@@ -187,8 +187,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
             does not suit the items. Both are a `ValueError`.
         """
         scores, observed = self._scores(X, y, reset=True)
-        given = exposure, noise_sd, trials, events
-        sizes = dict(zip(_SIZES, given, strict=True))
+        sizes = dict(zip(_SIZES, (exposure, noise_sd, trials, events), strict=True))
         known = {
             name: getattr(self, name, None) if x is None else x
             for name, x in sizes.items()
@@ -203,17 +202,17 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         labels = _groups_of(group, scores)
         if cluster is not None:
             (labels["cluster"],) = _label_columns("cluster", np.ravel(cluster), scores)
-        kept = np.ones(len(scores), dtype=bool)
+        has_weight = np.ones(len(scores), dtype=bool)
         if sample_weight is not None:
             weight = _per_item("sample_weight", np.asarray(sample_weight), scores)
-            kept = weight != 0
-            if not kept.any():
+            has_weight = weight != 0
+            if not has_weight.any():
                 raise ItemsError(
                     "sample_weight is zero for all rows: give some of them more"
                 )
             labels["weight"] = weight
         items = self._as_items(outcome, columns, labels)
-        items = replace(items, source=items.source.filter(kept))
+        items = replace(items, source=items.source.filter(has_weight))
         reads = isinstance(self.prior, Prior) and self.prior.reads_joint
         reads = reads or self.noise_df is not None
         self.statistics_: Statistics = summarize(
@@ -559,17 +558,17 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         table = pa.table({**columns, **labels})
         names = table.column_names
         arguments = Roles(zip(names, names, strict=True)).arguments
-        made = ITEMS[outcome.kind]
+        kind = ITEMS[outcome.kind]
         for name, size in (("noise_df", "noise_sd"), ("shape", "events")):
             if (value := getattr(self, name)) is None:
                 continue
-            if name not in made.__dataclass_fields__:
+            if name not in kind.__dataclass_fields__:
                 raise ItemsError(
                     f"{name}={shown(value)} is not for {outcome.words.items}: give {size}= too, "
                     "or leave it out"
                 )
             arguments[name] = value
-        items: Items = made(table, **arguments)
+        items: Items = kind(table, **arguments)
         return items
 
     @property
@@ -660,9 +659,9 @@ def _as_column(X: Any) -> Any:
 def _successes(y: ArrayLike, pos_label: object) -> Floats:
     """Labels as 1 where they are that of a success, else 0."""
     labels = pd.Series(np.asarray(y).ravel())
-    others = labels[labels != pos_label].unique()
-    if len(others) > 1 or labels.isna().any():
-        text = f"y has the labels {shown(others.tolist())} besides pos_label={shown(pos_label)}"
+    further = labels[labels != pos_label].unique()
+    if len(further) > 1 or labels.isna().any():
+        text = f"y has the labels {shown(further.tolist())} besides pos_label={shown(pos_label)}"
         raise ItemsError(f"{text}: give two labels, none missing")
     return np.asarray(labels == pos_label, dtype=np.float64)
 

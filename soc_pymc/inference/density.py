@@ -12,15 +12,15 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from .._lib.arrays import Bools, Floats, Ints, Pair
+from .._lib.arrays import Bools, Floats, Ints, Pair, Triple
 from .._model.coordinates import Space
 from .._model.problem import Problem
 from ..families.rows import RowSums
 
+# coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)
 Evaluate = Callable[[Floats], Pair]
-"""Coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)."""
+# coordinates (draws, dim) -> log density (draws,)
 Values = Callable[[Floats], Floats]
-"""Coordinates (draws, dim) -> log density (draws,)."""
 
 SAMPLED = ("chain", "draw")
 CHUNK = 1000  # draws evaluated at once, fewer with many bins
@@ -92,9 +92,8 @@ class Surrogates:
         self, rows: Ints, location: Floats, dispersion: Floats, degree: int, number: int
     ) -> tuple[Floats, Bools]:
         """Results for some rows of one degree."""
-        with np.errstate(
-            divide="ignore", invalid="ignore"
-        ):  # rows without a polynomial
+        # rows without a polynomial
+        with np.errstate(divide="ignore", invalid="ignore"):
             per_unit = 1.0 / self.reach[:, rows, None]
             u = (location - self.centre[0, rows, None]) * per_unit[0]
             v = (dispersion - self.centre[1, rows, None]) * per_unit[1]
@@ -144,10 +143,10 @@ def make_surrogates(
             data, centre[:, rows], reach[:, rows], rows, tried
         )
         # false where it is not a number
-        good = error <= allowed / np.sqrt(number)
+        accurate = error <= allowed / np.sqrt(number)
         coefficients[rows, : tried + 1, : tried + 1] = terms
         degree[rows] = tried
-        rows = rows[~good]
+        rows = rows[~accurate]
         if not len(rows):
             break
     reach[:, rows] = 0.0
@@ -263,8 +262,8 @@ def finite(function: Evaluate, chunk: int = CHUNK) -> Evaluate:
             parts = [function(rows[i : i + chunk]) for i in range(0, len(rows), chunk)]
         logp = np.concatenate([part[0] for part in parts])
         gradient = np.concatenate([part[1] for part in parts])
-        good = np.isfinite(logp) & np.isfinite(gradient).all(axis=1)
-        return np.where(good, logp, -np.inf), gradient
+        finite = np.isfinite(logp) & np.isfinite(gradient).all(axis=1)
+        return np.where(finite, logp, -np.inf), gradient
 
     return evaluate
 
@@ -385,8 +384,8 @@ class _Minibatches:
 
     def _remainder(self, moves: Floats, batch: Ints) -> Pair:
         """Exact less quadratic log marginals of a minibatch, and slopes in moves of the curves."""
-        moved = self._curves[:, None, batch] + moves  # (2, draws, bins)
-        value, *by_moves = self._data.value_and_gradient(moved[0], moved[1], batch)
+        shifted = self._curves[:, None, batch] + moves  # (2, draws, bins)
+        value, *by_moves = self._data.value_and_gradient(shifted[0], shifted[1], batch)
         slopes = self._slopes[:, None, batch]
         by_bends = (self._bends[:, :, None, batch] * moves).sum(axis=1)
         near = self._values[batch] + ((slopes + 0.5 * by_bends) * moves).sum(axis=0)
@@ -423,7 +422,7 @@ class NearRows:
         function: Callable[[Floats, Floats, Ints], Floats],
         location: Floats,
         dispersion: Floats,
-        outside: NDArray[np.bool_],
+        outside: Bools,
         results: Floats,
     ) -> None:
         """Replace results (k, rows, draws) where a polynomial does not hold by a function's."""
@@ -443,9 +442,7 @@ class NearRows:
         """Sums (draws,) over all rows at both parameters (rows, draws)."""
         return self.values(location, dispersion).sum(axis=0)
 
-    def sums_and_slopes(
-        self, location: Floats, dispersion: Floats
-    ) -> tuple[Floats, Floats, Floats]:
+    def sums_and_slopes(self, location: Floats, dispersion: Floats) -> Triple:
         """Sums (draws,) over all rows at both parameters (rows, draws), and slopes in these."""
         value, slopes = self.values_and_slopes(location, dispersion)
         return value.sum(axis=0), slopes[0], slopes[1]

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 STORED_SEED = Whole(0, (1 << 63) - 1)
 
 
+# datasets by name of the group of the fit's `DataTree`
 type Groups = dict[str, xr.Dataset]
-"""Datasets by name of the group of the fit's `DataTree`."""
 
 
 def fit_tree(
@@ -71,9 +71,8 @@ def fit_tree(
     )
     tree = tree_of_draws(built, stats, groups, monotone)
     densities = further.get("log_likelihood", xr.Dataset())
-    if (
-        "bin" in densities.coords
-    ):  # the bins that say something: the other groups follow
+    # the bins that say something: the other groups follow
+    if "bin" in densities.coords:
         observed = tree["observed_data"].to_dataset()
         bins = tree["constant_data"].to_dataset()
         tree["constant_data"] = xr.DataTree(bins.merge(observed))
@@ -306,9 +305,9 @@ def conventional(tree: xr.DataTree) -> xr.DataTree:
         dim: values for data in groups.values() for dim, values in data.coords.items()
     }
     # as ArviZ's schema asks; its own function for them takes a third of a second to import
-    made = {"created_at": datetime.now(UTC).isoformat()}
+    marks = {"created_at": datetime.now(UTC).isoformat()}
     for role in ("creation_library", "inference_library"):
-        made |= {role: "soc_pymc", f"{role}_version": __version__}
+        marks |= {role: "soc_pymc", f"{role}_version": __version__}
     for name, data in groups.items():
         unlabelled = [d for d in data.dims if d not in data.coords and d in labels]
         words = {
@@ -319,7 +318,7 @@ def conventional(tree: xr.DataTree) -> xr.DataTree:
         numbers = {
             d: np.arange(size) for d, size in data.sizes.items() if d not in data.coords
         }
-        attrs = {**made, "sample_dims": [d for d in SAMPLED if d in data.dims]}
+        attrs = {**marks, "sample_dims": [d for d in SAMPLED if d in data.dims]}
         groups[name] = data.assign_coords({**numbers, **words}).assign_attrs(attrs)
     completed = xr.DataTree.from_dict(groups)
     completed.attrs = dict(tree.attrs)
@@ -367,7 +366,7 @@ def arviz_groups(
             labels = np.array(built.pilot.labels, dtype=object)
             constant["row_group"] = (dim, labels[built.pilot.rows.group])
     number = len(built.score)
-    kept = np.arange(number)
+    telling_rows = np.arange(number)
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     if not widened:
         groups["log_prior"], likelihood = _log_densities(built.space, posterior)
@@ -380,25 +379,27 @@ def arviz_groups(
         # rows that say nothing, at which ArviZ's leave-one-out stops for all, join those before
         says = _telling(rows, posterior, starts)
         if blocks == number:
-            kept = np.flatnonzero(says)
+            telling_rows = np.flatnonzero(says)
         of_rows = deferred("log_likelihood", *names, rows, posterior, starts[says])
         groups["log_likelihood"] = of_rows.merge(likelihood)
     # cells hold no law of true noise, and none of items that are absent
     if not built.mixture or not (stats.noise_law or stats.truncated):
-        few = prior.isel(draw=slice(_FEWEST_REPLICATES))
-        for group, draws in (("prior", few), ("posterior", posterior)):
+        sample = prior.isel(draw=slice(_FEWEST_REPLICATES))
+        for group, draws in (("prior", sample), ("posterior", posterior)):
             predictive = f"{group}_predictive"
             cells = n.sum() if built.mixture else built.pilot.data.number_of_cells
             thinned = _thinned(draws, number, int(cells))
-            seeds = np.array([seed, thinned.sizes["chain"], *kept])
+            seeds = np.array([seed, thinned.sizes["chain"], *telling_rows])
             groups[predictive] = deferred(
                 predictive, name, dim=dim, rows=rows, draws=thinned, argument=seeds
             )
     if dim == "row":
-        totals = built.totals.astype(built.family.outcome.dtype)[kept]
+        totals = built.totals.astype(built.family.outcome.dtype)[telling_rows]
         groups["observed_data"] = xr.Dataset({name: (dim, totals)})
-    if len(kept) < number:
-        groups |= {x: _with_coord(y, name, dim, kept) for x, y in groups.items()}
+    if len(telling_rows) < number:
+        groups |= {
+            x: _with_coord(y, name, dim, telling_rows) for x, y in groups.items()
+        }
     return groups
 
 
@@ -411,8 +412,8 @@ def _telling(rows: RowValues, posterior: xr.Dataset, starts: Ints) -> Bools:
     """Mask of blocks of rows that say something."""
     draws = flat(posterior)
     number = len(next(iter(draws.values())))
-    few = np.arange(FEW_DRAWS) * number // FEW_DRAWS
-    some = {name: values[few] for name, values in draws.items()}
+    chosen = np.arange(FEW_DRAWS) * number // FEW_DRAWS
+    some = {name: values[chosen] for name, values in draws.items()}
     return telling(rows.log_likelihood(some, starts))
 
 

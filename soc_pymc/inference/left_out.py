@@ -122,8 +122,8 @@ class Refits:
         return self._less(cells, slice(begin, begin + predictors))
 
     def _less(self, item: RowSums | MixtureCells, rows: slice) -> Likelihood:
-        others = _Without(self._likelihood, item, rows)
-        return Likelihood(others.sums, others.sums_and_slopes)
+        without = _Without(self._likelihood, item, rows)
+        return Likelihood(without.sums, without.sums_and_slopes)
 
     def _curves(self, posterior: xr.Dataset) -> Curves:
         """Curves of draws, with the data of those of the Laplace approximation's centre."""

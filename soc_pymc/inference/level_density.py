@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 from scipy import special
 
-from .._lib.arrays import Floats, Ints, Pair
+from .._lib.arrays import Floats, Ints, Pair, Triple
 from .._model.coordinates import Point
 from .._model.problem import Problem
 from .density import (
@@ -135,7 +135,7 @@ class LevelDensity:
             prior.shape
         )
 
-    def _pull(self, point: Point) -> tuple[Floats, Floats, Floats]:
+    def _pull(self, point: Point) -> Triple:
         """Shared coefficients and scales, and slopes of the levels' sites where x = 0."""
         # With D = diag(tau) and x = b / tau the site is x'D u - x'D A D x / 2. So x is N(M^-1 D u,
         # M^-1), M = I + D A D, as is M^-1 (D u + noise) with noise of covariance M. Nothing is
@@ -315,7 +315,7 @@ class LevelDensity:
             log_weight, _ = self._log_weights(proposed)
             total = np.logaddexp.reduce(log_weight, axis=1)
             total -= np.log(log_weight.shape[1])
-            return np.asarray(log_prior + total.sum(axis=0))
+            return log_prior + total.sum(axis=0)
 
         return finite_values(part, self._chunk(pairs))
 
@@ -365,6 +365,8 @@ class LevelDensity:
         low, high = np.array(ends).swapaxes(0, 1)
         low = low.min(axis=0)
         high = high.max(axis=0)
-        more = _FARTHER * (high - low)
+        further = _FARTHER * (high - low)
         data = self._built.pilot.data
-        return make_surrogates(data, low - more, high + more, _ERROR, _DEGREES).arrays
+        return make_surrogates(
+            data, low - further, high + further, _ERROR, _DEGREES
+        ).arrays

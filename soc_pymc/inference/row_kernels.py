@@ -14,31 +14,31 @@ _quick = numba.njit(
 
 
 @_quick
-def _fill(values, number):  # type: ignore[no-untyped-def]
+def _fill(values, number):
     for s in range(len(values)):
         values[s] = number
 
 
 @_quick
-def _add_scaled(factor, values, total):  # type: ignore[no-untyped-def]
+def _add_scaled(factor, values, total):
     for s in range(len(total)):
         total[s] += factor * values[s]
 
 
 @_quick
-def _standardise(values, centre, per_unit):  # type: ignore[no-untyped-def]
+def _standardise(values, centre, per_unit):
     for s in range(len(values)):
         values[s] = (values[s] - centre) * per_unit
 
 
 @_quick
-def _terms(coefficients, degree):  # type: ignore[no-untyped-def]
+def _terms(coefficients, degree):
     """Coefficients up to a degree in u, and to the next multiple of four powers of v."""
     return coefficients[: degree + 1, : degree // 4 * 4 + 4]
 
 
 @_quick
-def _evaluate(terms, u, v, inner, value):  # type: ignore[no-untyped-def]
+def _evaluate(terms, u, v, inner, value):
     """Fill `value` (draws,) by Horner's scheme in both variables, four powers of v at a time."""
     _fill(value, 0.0)
     for i in range(len(terms) - 1, -1, -1):
@@ -53,9 +53,7 @@ def _evaluate(terms, u, v, inner, value):  # type: ignore[no-untyped-def]
 
 
 @_quick
-def _evaluate_slopes(  # type: ignore[no-untyped-def]
-    terms, u, v, per_u, per_v, slope, inner, by_u, by_v
-):
+def _evaluate_slopes(terms, u, v, per_u, per_v, slope, inner, by_u, by_v):
     """Fill slopes (draws,) in both curves; `slope` has room for a polynomial's coefficients."""
     degree = len(terms) - 1
     slope = slope[: degree + 1, : terms.shape[1]]
@@ -71,9 +69,7 @@ def _evaluate_slopes(  # type: ignore[no-untyped-def]
 
 
 @_quick
-def fill(  # type: ignore[no-untyped-def]
-    location, dispersion, value, slopes, outside, polynomials
-):
+def fill(location, dispersion, value, slopes, outside, polynomials):
     """Fill values and slopes (unless empty), (rows, draws), and mark those outside regions."""
     centre, reach, coefficients, degree = polynomials
     draws = location.shape[1]
@@ -100,19 +96,19 @@ def fill(  # type: ignore[no-untyped-def]
 
 
 @_quick
-def _scale(values, factor):  # type: ignore[no-untyped-def]
+def _scale(values, factor):
     for s in range(len(values)):
         values[s] *= factor[s]
 
 
 @_quick
-def _subtract_product(first, second, total):  # type: ignore[no-untyped-def]
+def _subtract_product(first, second, total):
     for s in range(len(total)):
         total[s] -= first[s] * second[s]
 
 
 @_quick
-def _factorise(information, tau, root, log_det):  # type: ignore[no-untyped-def]
+def _factorise(information, tau, root, log_det):
     """Fill the lower `root` (K, K, draws) of M, with the reciprocals of its diagonal."""
     size = len(tau)
     for i in range(size):
@@ -133,7 +129,7 @@ def _factorise(information, tau, root, log_det):  # type: ignore[no-untyped-def]
 
 
 @_quick
-def _solve_root(root, right, g, n, first):  # type: ignore[no-untyped-def]
+def _solve_root(root, right, g, n, first):
     """Replace right[g, :, n], which is 0 before `first`, by root^-1 right[g, :, n]."""
     size = len(root)
     for k in range(first, size):
@@ -143,7 +139,7 @@ def _solve_root(root, right, g, n, first):  # type: ignore[no-untyped-def]
 
 
 @_quick
-def _solve_transposed(root, right, g, n):  # type: ignore[no-untyped-def]
+def _solve_transposed(root, right, g, n):
     """Replace right[g, :, n] by root'^-1 right[g, :, n]."""
     size = len(root)
     for k in range(size - 1, -1, -1):
@@ -153,7 +149,7 @@ def _solve_transposed(root, right, g, n):  # type: ignore[no-untyped-def]
 
 
 @_quick
-def _fill_diagonal(root, unit, g, diagonal):  # type: ignore[no-untyped-def]
+def _fill_diagonal(root, unit, g, diagonal):
     """Fill diagonal[g] (K, draws) of M^-1; `unit` (1, K, 1, draws) is for work."""
     size = len(root)
     for k in range(size):
@@ -167,7 +163,7 @@ def _fill_diagonal(root, unit, g, diagonal):  # type: ignore[no-untyped-def]
 
 
 @_quick
-def solve(information, tau, right, noise, diagonal):  # type: ignore[no-untyped-def]
+def solve(information, tau, right, noise, diagonal):
     """Replace right (G, K, n, draws) by M^-1 right, M = I + D A D with D = diag(tau (K, draws)).
 
     Standard normal `noise` (G, K, n, draws) becomes noise of covariance M^-1. Returns
@@ -190,7 +186,7 @@ def solve(information, tau, right, noise, diagonal):  # type: ignore[no-untyped-
 
 
 @_quick
-def _add_functions(design, deviations, g, first, n, place):  # type: ignore[no-untyped-def]
+def _add_functions(design, deviations, g, first, n, place):
     """Add a row's functions (k,) times deviations from `first` on, four at a time."""
     last = len(design) - 1
     for k in range(0, last + 1, 4):
@@ -210,9 +206,7 @@ def _add_functions(design, deviations, g, first, n, place):  # type: ignore[no-u
 
 
 @_quick
-def _place(  # type: ignore[no-untyped-def]
-    g, n, row, rows, deviations, centre, reach, u, v
-):
+def _place(g, n, row, rows, deviations, centre, reach, u, v):
     """Fill the row's place in units of its polynomial; the number of draws outside its region."""
     (of_first, of_second), shared = rows[:2]
     u[:] = shared[0, row]
@@ -228,7 +222,7 @@ def _place(  # type: ignore[no-untyped-def]
 
 
 @_quick
-def add_values(rows, deviations, polynomials, total, outside):  # type: ignore[no-untyped-def]
+def add_values(rows, deviations, polynomials, total, outside):
     """Add rows' log marginals to `total` (G, N, draws), and mark those that have no polynomial.
 
     The marks (rows, N, draws) are for places outside a row's region; returns their number.
@@ -262,7 +256,7 @@ def add_values(rows, deviations, polynomials, total, outside):  # type: ignore[n
 
 
 @_quick
-def _weigh(values, u, v, weight, outside):  # type: ignore[no-untyped-def]
+def _weigh(values, u, v, weight, outside):
     for s in range(len(values)):
         values[s] *= weight[s]
     if outside:
@@ -272,9 +266,7 @@ def _weigh(values, u, v, weight, outside):  # type: ignore[no-untyped-def]
 
 
 @_quick
-def add_slopes(  # type: ignore[no-untyped-def]
-    rows, deviations, polynomials, weights, by_deviation, by_row
-):
+def add_slopes(rows, deviations, polynomials, weights, by_deviation, by_row):
     """Add weighted slopes in deviations (G, K, N, draws) and in both curves (2, rows, draws).
 
     Those of draws outside a row's region are left out.

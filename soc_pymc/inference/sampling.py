@@ -111,9 +111,9 @@ class NUTS(PosteriorMethod):
             )
         names = "posterior", "sample_stats"
         groups = {name: tree[name].to_dataset() for name in names}
-        found = groups["sample_stats"]
-        known = {name: new for name, new in _STATISTICS.items() if name in found}
-        groups["sample_stats"] = found.rename(known)
+        statistics = groups["sample_stats"]
+        known = {name: new for name, new in _STATISTICS.items() if name in statistics}
+        groups["sample_stats"] = statistics.rename(known)
         return groups, status_of_chains(groups)
 
     @contextmanager

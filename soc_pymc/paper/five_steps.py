@@ -10,7 +10,7 @@ from scipy import special
 from scipy.optimize import elementwise
 
 from .._lib.arguments import OneOf, convert_fields
-from .._lib.arrays import Bools, Columns, Floats, Ints, Pair
+from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, Triple
 from .._lib.errors import FitError
 from .._lib.reprs import short
 from .._lib.work import ordered_map, phase
@@ -45,8 +45,8 @@ _KNOT_DIMS = "mean_knot", "variance_knot"
 _BIN_ESTIMATES = ("mean", "variance", "log_likelihood", "mean_log", "variance_log")
 # dispersion where EM begins, relative to the level
 _NARROWEST = 2.0 * float(np.log(1e-3))
+# variables of the posterior: weights, places and sds of the components of each bin
 COMPONENTS = ("weight", "component_place", "component_sd")
-"""Variables of the posterior: weights, places and sds of the components of each bin."""
 # dispersions that are tried, relative to the overall level; at the first the variance is 0
 _DISPERSIONS = np.array(
     [-50.0, -24.0, -18.0, -12.0, -8.0, -5.0, -3.0, -1.5, 0.0, 2.0, 5.0, 10.0]
@@ -85,7 +85,7 @@ class _Profile:
         dispersion: Floats,
         steps: int,
         part: Ints | slice = slice(None),
-    ) -> tuple[Floats, Floats, Floats]:
+    ) -> Triple:
         """Best location from a start, log marginal there, and its slope in the dispersion."""
         # which loads PyMC
         from .._model.interpreter import exact_slopes
@@ -126,7 +126,7 @@ def maximise(family: Family, data: RowSums) -> Maxima:
     all_rows = np.arange(len(rows))
     location = np.full(len(rows), level)
     grid = centre + _DISPERSIONS
-    profiles: list[tuple[Floats, Floats, Floats]] = []
+    profiles: list[Triple] = []
     for point in grid:
         steps = _LOCATION_STEPS if profiles else _FIRST_STEPS
         profiles.append(profile.at(location, np.full(len(rows), point), steps))

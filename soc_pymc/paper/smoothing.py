@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy import linalg, optimize, special
 from scipy.optimize import elementwise
 
-from .._lib.arrays import Floats, Ints, Pair
+from .._lib.arrays import Floats, Ints, Pair, Triple
 from .._model.splines import (
     Axis,
     natural_spline,
@@ -24,7 +24,7 @@ from ..families.poisson import inverse_trigamma
 from ..families.scales import LOG
 
 # of components: weights, and means and sds of log theta, logit theta or theta, each (bins, R)
-Parts = tuple[Floats, Floats, Floats]
+Parts = Triple
 
 # of a smoothing spline; with more bins it is a regression spline at quantiles
 _MOST_SMOOTHING_KNOTS = 100

@@ -18,7 +18,7 @@ from .._lib.arguments import (
     shown,
     switch,
 )
-from .._lib.arrays import Floats, Ints, Pair, equal_parts
+from .._lib.arrays import Floats, Ints, Pair, Triple, equal_parts
 from .._lib.errors import FitError
 from .._lib.reprs import counted
 from ..families import FAMILIES
@@ -492,7 +492,7 @@ def _bins_of(fit: Fit) -> tuple[Floats, ...]:
     )
 
 
-def _merged_outcomes(fit: Fit) -> tuple[Floats, Floats, Floats]:
+def _merged_outcomes(fit: Fit) -> Triple:
     """Return score, estimate of theta and its error of noise alone, of bins merged evenly."""
     score, y, size, items = _bins_of(fit)
     atom = fit.curves.atom(score)
@@ -554,9 +554,9 @@ def _theta_words(fit: Fit) -> tuple[str, str]:
     )
     size = size or outcome.words.size
     if outcome.direct:
-        named = f" ({name})" if name else ""
-        unit = outcome.words.events + named
-        estimate = f"mean {outcome.words.outcome}{named}"
+        column = f" ({name})" if name else ""
+        unit = outcome.words.events + column
+        estimate = f"mean {outcome.words.outcome}{column}"
     else:
         unit = name or outcome.words.events
         estimate = f"{unit} / {size}"

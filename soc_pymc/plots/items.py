@@ -123,10 +123,12 @@ def plot_shrinkage(
     across = f"{kind.words.estimate}: {name}"
     across += "" if kind.direct else f" / {unit}"
     events = kind.words.events if kind.direct else name
-    up = f"posterior mean of theta, {kind.words.unit.format(outcome=events, size=unit)}"
+    upwards = (
+        f"posterior mean of theta, {kind.words.unit.format(outcome=events, size=unit)}"
+    )
     number = f"{len(items):,}"
     number += f" of {len(usable):,}" if len(items) < len(usable) else ""
-    style.finish(ax, f"Shrinkage (n = {number} items)", across, up, legend=False)
+    style.finish(ax, f"Shrinkage (n = {number} items)", across, upwards, legend=False)
     return ax
 
 
@@ -181,7 +183,7 @@ def _areas(size: Floats, sizes: Floats) -> Floats:
     """Return areas of points that grow with the logarithm of the size, within those drawn."""
     low = sizes.min()
     high = sizes.max()
-    return np.asarray(6.0 + 54.0 * np.log(size / low) / max(np.log(high / low), 1e-300))
+    return 6.0 + 54.0 * np.log(size / low) / max(np.log(high / low), 1e-300)
 
 
 def _log_axes(
@@ -194,8 +196,8 @@ def _log_axes(
     if zeros:
         ax.set_xscale("symlog", linthresh=low)
         ax.xaxis.set_major_formatter(style.plain)
-    left = -0.5 * low if zeros else low / 1.2
-    ax.set(xlim=(left, 1.3 * high), ylim=(theta.min() / 1.3, 1.3 * theta.max()))
+    begin = -0.5 * low if zeros else low / 1.2
+    ax.set(xlim=(begin, 1.3 * high), ylim=(theta.min() / 1.3, 1.3 * theta.max()))
 
 
 def _size_legend(ax: Axes, size: Floats, title: str, power: float) -> None:

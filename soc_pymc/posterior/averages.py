@@ -113,7 +113,7 @@ def _on_meshes(
 ) -> Iterator[tuple[Ints, Floats]]:
     """Yield alike items among some, and their rows: of all draws, with quantiles of a mesh.
 
-    Alike are items of one atom, group and count; of several counts if these are not close enough.
+    Alike are items of one atom, group and whole outcome; of several if these are not close enough.
     """
     curves = posterior.curves
     keys = pd.DataFrame({"atom": curves.atom(columns["score"][items])}, items)
@@ -122,16 +122,16 @@ def _on_meshes(
     keys["df"] = columns["noise_df"][items] if "noise_df" in columns else 0.0
     roles = [["atom", "group", "df", "outcome"], ["atom", "group", "df"]]
     # hardly two values are equal
-    for by in roles if curves.outcome.positive else roles[1:]:
-        done: list[Ints] = []
-        for alike in keys.groupby(by).groups.values():
+    for keyed in roles if curves.outcome.whole else roles[1:]:
+        grids: list[Ints] = []
+        for alike in keys.groupby(keyed).groups.values():
             part = alike.to_numpy()
             rows = _on_mesh(posterior, score, select(columns, part))
             if rows is not None:
                 yield part, rows
-                done.append(part)
-        if done:
-            keys = keys.drop(np.concatenate(done))
+                grids.append(part)
+        if grids:
+            keys = keys.drop(np.concatenate(grids))
 
 
 def _on_mesh(posterior: Posterior, score: Scorer, columns: Columns) -> Floats | None:
@@ -263,13 +263,13 @@ class _Further:
 
     def cdf(self, outcome: Floats) -> Pair:
         """P(Y < y) and P(Y <= y), each (n,)."""
-        own = self.posterior.outcome
+        kind = self.posterior.outcome
         if self.complete:
             family = self.posterior.family.complete
-            size = self.items[own.size]
+            size = self.items[kind.size]
             below, upto = family.cdf_interval(outcome, size, *self.members)
         else:
-            further = {**self.items, own.observed: outcome}
+            further = {**self.items, kind.observed: outcome}
             below, upto = self.posterior.cdf_ends(further, self.members)
         return self.theta.average(below), self.theta.average(upto)
 
@@ -380,8 +380,8 @@ def _given_noise(
         reweighted = prior_table.reweighted(
             before.loadings, weight, log_total, prior_table.ARRAYS
         )
-        weight, moved = reweighted
-        close = moved.sum(axis=0) <= prior_table.MOST_MOVED
+        weight, shifted = reweighted
+        close = shifted.sum(axis=0) <= prior_table.MOST_MOVED
     else:
         means = family.mean(*theta)
         of_node = (share * means).sum(axis=0)
@@ -454,8 +454,8 @@ def _over_members(
     curves = posterior.curves
     family = posterior.family
     summaries = np.full((number, len(columns["score"])), np.nan)
-    few = len(columns["score"]) < _FEWEST_PER_GROUP * len(curves.groups)
-    by_draws = few and not curves.prior.gridded
+    are_few = len(columns["score"]) < _FEWEST_PER_GROUP * len(curves.groups)
+    by_draws = are_few and not curves.prior.gridded
     if not (by_draws or why_no_table(curves)):
         before = table_items(curves, prior_columns(posterior.outcome, columns))
         for part, theta in prior_table.posterior_nodes(table_of(curves), before):
@@ -486,11 +486,13 @@ def given_listed(
 ) -> tuple[Floats, Sequence[Floats]]:
     """Weights of members and loadings of their covariance, given that items are in their table."""
     total = (weight * listed).sum(axis=0)
-    given = weight * listed / total
+    conditional = weight * listed / total
     changes = (
         (loading * listed, (loading * listed).sum(axis=0)) for loading in loadings
     )
-    return given, [(loading - given * change) / total for loading, change in changes]
+    return conditional, [
+        (loading - conditional * change) / total for loading, change in changes
+    ]
 
 
 def _chunks(posterior: Posterior, items: Ints) -> Iterator[Ints]:
@@ -531,17 +533,17 @@ def _ends_without(
     if loadings:
         density = np.exp(log_density - log_density.max(axis=0))
         mean = (weight * density).sum(axis=0)
-        moved = sum(
+        shift = sum(
             (loading * below_and_upto).sum(axis=1) * (loading * density).sum(axis=0)
             for loading in loadings
         )
-        return (weight * below_and_upto).sum(axis=1) - moved / mean
+        return (weight * below_and_upto).sum(axis=1) - shift / mean
     inverse = weight * np.exp(log_density.min(axis=0) - log_density)
     inverse /= inverse.sum(axis=0)
     without = (inverse * below_and_upto).sum(axis=1)
     # nodes that hardly matter may have negative weights, which 1 / p must not make large
     without[:, inverse.min(axis=0) < -_SMALL] = np.nan
-    return np.asarray(without)
+    return without
 
 
 def proper(below: Floats, upto: Floats) -> Pair:

@@ -98,7 +98,18 @@ class Posterior(ABC):
         return self._of_listed(columns, draws, members, ends)
 
     def cdf_ends(self, columns: Columns, members: Pair) -> Floats:
-        """Return P(Y < y) and P(Y <= y) under each member, (2, members, n)."""
+        """Return P(Y < y) and P(Y <= y) by member, (2, members, n), of cells at their ends."""
+        if "low" not in columns:
+            return self._cdf_ends(columns, members)
+        observed = self.outcome.observed
+        (lower, _), (_, upper) = (
+            self._cdf_ends({**columns, observed: columns[end]}, members)
+            for end in ("low", "high")
+        )
+        return np.stack([lower, np.maximum(upper, lower)])
+
+    def _cdf_ends(self, columns: Columns, members: Pair) -> Floats:
+        """`cdf_ends` of items."""
         outcomes = own_outcomes(self.outcome, columns)
         return np.stack(self.family.cdf_interval(*outcomes, *members))
 
@@ -234,25 +245,28 @@ class MixturePosterior(Posterior):
 
     def log_density(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """See `Posterior`."""
-        return self.moved_log_densities(columns, draws, [lambda *members: members])[0]
+        return self.shifted_log_densities(columns, draws, [lambda *members: members])[0]
 
-    def moved_log_densities(
-        self, columns: Columns, draws: Ints | None, moves: Sequence[Callable[..., Pair]]
+    def shifted_log_densities(
+        self,
+        columns: Columns,
+        draws: Ints | None,
+        shifts: Sequence[Callable[..., Pair]],
     ) -> Floats:
-        """Return log densities (moves, draws, n) under components that each of `moves` changes.
+        """Return log densities (shifts, draws, n) under components that each of `shifts` changes.
 
-        A move takes and gives location and dispersion. The weights stay as they are.
+        A shift takes and gives location and dispersion. The weights stay as they are.
         """
         members = self._members(columns, draws)
-        moved = [move(*members) for move in moves]
-        log_density = np.stack([self.log_densities(columns, pair) for pair in moved])
+        pairs = [shift(*members) for shift in shifts]
+        log_density = np.stack([self.log_densities(columns, pair) for pair in pairs])
         top = log_density.max(axis=1, keepdims=True)
         density = np.exp(log_density - top)
         if not self.reweights:
             average = self._by_draw(columns, draws, density)
         else:
             size = columns[self.outcome.size]
-            listed = np.stack([self.listed_shares(size, pair) for pair in moved])
+            listed = np.stack([self.listed_shares(size, pair) for pair in pairs])
             products = np.concatenate([listed * density, listed])
             average, total = np.split(self._by_draw(columns, draws, products), 2)
             average /= np.maximum(total, _TINY)
@@ -383,7 +397,7 @@ class MixturePosterior(Posterior):
 class EstimatedNoise(Posterior):
     """Posterior where noise sds are estimates: each member has one for each true noise."""
 
-    def cdf_ends(self, columns: Columns, members: Pair) -> Floats:
+    def _cdf_ends(self, columns: Columns, members: Pair) -> Floats:
         """See `Posterior`."""
         y, sizes, log_weights = self._nodes(columns)
         below = 0.0
@@ -408,9 +422,11 @@ class EstimatedNoise(Posterior):
         All are (nodes, members, n).
         """
         y, sizes, log_weights = self._nodes(columns)
-        given = y, sizes[:, None]
-        theta = self.family.update(*self.family.to_parameters(*members), *given)
-        log_density = self.family.log_density(*given, *members) + log_weights[:, None]
+        outcomes = y, sizes[:, None]
+        theta = self.family.update(*self.family.to_parameters(*members), *outcomes)
+        log_density = (
+            self.family.log_density(*outcomes, *members) + log_weights[:, None]
+        )
         a, b = (np.broadcast_to(x, log_density.shape) for x in theta)
         return a, b, log_density
 

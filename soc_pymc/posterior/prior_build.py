@@ -32,8 +32,11 @@ _BEYOND = 0.5
 _OUTER = 4
 # spread of the curves from which a cell's nodes are not accurate
 _WIDEST = 1.0
-# spread of the curves, and nodes a curve up to it
-_LEVELS = ((0.13, 2), (0.3, 3), (np.inf, 5))
+# factor on it for a dispersion that outcomes make unimportant
+_UNFELT = 2.0
+_LEAST_SD = 1e-300
+# spread of a curve, and its nodes up to it
+_LEVELS = ((0.13, 2), (0.3, 3), (_WIDEST, 5), (np.inf, 7))
 # powers of a polynomial along the score
 _LINE = ((0, 0), (1, 0), (2, 0), (3, 0))
 # and along score and size
@@ -326,21 +329,33 @@ class _Cells:
 
     def _rules(self, label: str, cells: Ints) -> Iterator[_Made]:
         """Gauss rules of the draws' curves."""
-        (location, further_location), (dispersion, further_dispersion) = (
-            self._along_axes(label)
-        )
+        (location, further_location), (dispersion, further_dispersion) = curves = [
+            *self._along_axes(label)
+        ]
         draws = location.shape[1]
-        location_sd = _sds_of_sums(location, further_location)
-        dispersion_sd = _sds_of_sums(dispersion, further_dispersion)
+        location_sd, dispersion_sd = (
+            np.sqrt(np.maximum(_covariances(x, x), 0.0)) for x in curves
+        )
+        # of the dispersion, which nodes of the location must show
+        shared_sd = _covariances(*curves) / np.maximum(location_sd, _LEAST_SD)
         level = np.add.outer(dispersion.mean(axis=1), further_dispersion.mean(axis=1))
-        unit = self._curves.family.unit(level)
-        spread = np.maximum(_MEAN_SPREAD * location_sd / unit, dispersion_sd)
-        by_cell = spread[self._row, self._column].max(axis=1)
+        family = self._curves.family
+        location_spread = _MEAN_SPREAD * location_sd / family.unit(level)
+        location_spread = np.maximum(location_spread, np.abs(shared_sd))
+        ends = level + dispersion_sd, level - dispersion_sd
+        felt_sd = np.subtract(*map(family.felt, ends)) / 2.0
+        felt_sd = np.maximum(felt_sd, dispersion_sd / _UNFELT)
+        *spreads, felt = (
+            sd[self._row, self._column].max(axis=1)
+            for sd in (location_spread, dispersion_sd, felt_sd)
+        )
+        wide = np.maximum(spreads[0], felt) > _WIDEST
         tops, numbers = zip(*_LEVELS, strict=True)
-        number = np.minimum(np.array(numbers)[np.searchsorted(tops, by_cell)], draws)
+        places = np.searchsorted(tops, np.where(wide, _WIDEST, spreads))
+        number = np.minimum(np.array(numbers)[places], draws)
         step = max(1, _AT_ONCE // (draws * self._places.shape[1]))
-        for k in np.unique(number[cells]):
-            alike = cells[number[cells] == k]
+        for pair in np.unique(number[:, cells], axis=1).T:
+            alike = cells[(number[:, cells] == pair[:, None]).all(axis=0)]
             values = []
             for part in (alike[i : i + step] for i in range(0, len(alike), step)):
                 row = self._row[part].ravel()
@@ -348,12 +363,12 @@ class _Cells:
                 rules = gauss_rules(
                     location[row] + further_location[column],
                     dispersion[row] + further_dispersion[column],
-                    k,
+                    pair,
                 )
                 values.append(rules.reshape(len(part), -1, *rules.shape[1:]))
             nodes = np.concatenate(values)
             loadings = np.zeros((len(nodes), nodes.shape[3], 0))
-            yield _Made(alike, nodes, loadings, by_cell[alike] > _WIDEST)
+            yield _Made(alike, nodes, loadings, wide[alike])
 
     def _along_axes(self, label: str) -> Iterator[Pair]:
         """Draws of each curve at all scores, and what sizes add to it, (places, draws)."""
@@ -394,11 +409,14 @@ class _Cells:
             yield _Made(part, values, loadings, np.zeros(len(part), dtype=bool))
 
 
-def _sds_of_sums(first: Floats, second: Floats) -> Floats:
-    """Sds (n, m) over draws of the sums of two variables, (n, draws) and (m, draws)."""
-    x, y = (draws - draws.mean(axis=1, keepdims=True) for draws in (first, second))
-    squares = np.add.outer((x * x).sum(axis=1), (y * y).sum(axis=1)) + 2.0 * x @ y.T
-    return np.sqrt(np.maximum(squares, 0.0) / x.shape[1])
+def _covariances(first: Pair, second: Pair) -> Floats:
+    """Covariances (n, m) over draws of sums of two variables, (n, draws) and (m, draws)."""
+    (a, b), (c, d) = (
+        [draws - draws.mean(axis=1, keepdims=True) for draws in pair]
+        for pair in (first, second)
+    )
+    apart = np.add.outer(np.vecdot(a, c), np.vecdot(b, d))
+    return (apart + a @ d.T + c @ b.T) / a.shape[1]
 
 
 def _loadings(weights: Floats) -> Floats:
@@ -427,11 +445,11 @@ class _Rule(NamedTuple):
     powers: Floats  # (n, K, draws): of the draws
 
 
-def gauss_rules(location: Floats, dispersion: Floats, number: int) -> Floats:
-    """Weights and both curves, (n, 3, K^2), of K nodes a curve for draws (n, draws).
+def gauss_rules(location: Floats, dispersion: Floats, numbers: Ints) -> Floats:
+    """Weights and both curves, (n, 3, K L), of K and L nodes for draws (n, draws).
 
     Averages are exact for polynomials of degree 2K - 1 in the first curve, and for products of
-    degree K - 1 in each. Weights sum to 1 and may be negative.
+    degrees K - 1 and L - 1. Weights sum to 1 and may be negative.
     """
     centre, level = (
         draws.mean(axis=1, keepdims=True) for draws in (location, dispersion)
@@ -441,16 +459,13 @@ def gauss_rules(location: Floats, dispersion: Floats, number: int) -> Floats:
     slope = _means(x, z)
     # a logarithm
     z, remaining_sd = _standardised(z - slope * x, 1.0 + np.abs(level))
-    first = _rule(x, number)
-    second = _rule(z, number)
+    first, second = map(_rule, (x, z), numbers.tolist())
     mixed = first.powers @ second.powers.swapaxes(1, 2) / x.shape[1]
     weight = first.lagrange.swapaxes(1, 2) @ mixed @ second.lagrange
     locations = np.broadcast_to((centre + sd * first.nodes)[:, :, None], weight.shape)
     along = (level + slope * first.nodes)[:, :, None]
     dispersions = along + (remaining_sd * second.nodes)[:, None]
-    return np.stack([weight, locations, dispersions], axis=1).reshape(
-        len(x), 3, number**2
-    )
+    return np.stack([weight, locations, dispersions], axis=1).reshape(len(x), 3, -1)
 
 
 def _means(first: Floats, second: Floats) -> Floats:

@@ -55,7 +55,7 @@ _WIDE = 32  # columns beyond which batches are smaller
 # kinds of tables that come back as new ones
 _COPIED = ("files", "ibis", "stream")
 # version of scoring; files of another version are made again
-_VERSION = 8
+_VERSION = 9
 _RECORD = b"soc_pymc"  # key of the record in a file's description
 _ENDINGS = re.compile(r"\.(parquet|pq|csv|tsv|csv\.gz|tsv\.gz)$", re.IGNORECASE)
 
@@ -232,12 +232,12 @@ class _Scoring:
                         text if path in text else f"{path}: {text}"
                     ) from error
 
-            for done, _ in enumerate(
+            for finished, _ in enumerate(
                 chain([None], ordered_map(score, todo, 0, self.stop))
             ):
                 unchanged = len(files) - len(todo)
                 running.note(
-                    f"{done} of {len(todo)} files scored, {unchanged} kept as they are"
+                    f"{finished} of {len(todo)} files scored, {unchanged} kept as they are"
                 )
         return folder
 
@@ -259,8 +259,8 @@ class _Scoring:
         sources.chosen(table.columns, self.items.roles.columns)
         with sources.readable(source):
             check_types(self.items, table)
-        taken = sources.column_names(source) if self._extends else table.columns
-        refuse_taken(self.names, taken)
+        columns = sources.column_names(source) if self._extends else table.columns
+        refuse_taken(self.names, columns)
         return table
 
     def _batches(self, table: Any, running: Phase) -> "Iterator[pa.RecordBatch]":

@@ -276,8 +276,8 @@ def _with_moments(thinned: Floats, draws: Floats) -> Floats:
     means = [values.mean(axis=1, keepdims=True) for values in samples]
     roots = []
     for values, mean in zip(samples, means, strict=True):
-        off = values - mean
-        square = off.swapaxes(1, 2) @ off / values.shape[1]
+        centred = values - mean
+        square = centred.swapaxes(1, 2) @ centred / values.shape[1]
         # some may not vary
         size = np.einsum("naa->na", square)[..., None]
         roots.append(

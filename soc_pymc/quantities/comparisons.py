@@ -152,13 +152,13 @@ def compare_scores(
     correlation = []
     paired = []
     for name in further:
-        other = parts[name].evenly(number)
-        correlation.append(_correlation(base, other))
-        order = _pairing(base.explained, other.explained, correlation[-1], rng)
-        paired.append((other, order))
-    total = np.mean([base.total, *(other.total[k] for other, k in paired)], axis=0)
+        score = parts[name].evenly(number)
+        correlation.append(_correlation(base, score))
+        order = _pairing(base.explained, score.explained, correlation[-1], rng)
+        paired.append((score, order))
+    total = np.mean([base.total, *(score.total[k] for score, k in paired)], axis=0)
     # Var(theta) is the same for all scores: what one explains more, it leaves less unexplained
-    gains = np.array([other.explained[k] - base.explained for other, k in paired])
+    gains = np.array([score.explained[k] - base.explained for score, k in paired])
     r_squared_gain = gains / total
     where = [f"{name} - {reference}" for name in further]
     p = _p_values(gains.T)

@@ -93,8 +93,8 @@ def variance_parts(posterior: Posterior, stats: Statistics | None) -> Pair:
 
     def values(part: slice, centre: float = 0.0) -> list[Floats]:
         variables = curve_variables(posterior, select(support.columns, part))
-        off = variables["mean"] - centre
-        return [off, off**2, variables["variance"]]
+        centred = variables["mean"] - centre
+        return [centred, centred**2, variables["variance"]]
 
     # squares about some mean lose no digits
     centre = float(values(slice(None, None, max(1, number // 20)))[0].mean())

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -110,22 +110,16 @@ KINDS = {
         moments=_odds_moments,
         family="Beta",
     ),
-    "amounts": Kind(
-        items=soc.AmountItems,
-        prior=soc.InverseGamma(),
-        roles=("score", "amount", "events"),
-        curves=("log_mean", "log_cv2"),
-        knots=KNOTS,
-        values=(LOG_MEAN, LOG_CV2),
-        score=np.exp,
-        position=np.log,
-        positions=lambda rng, n: np.clip(rng.normal(np.log(0.05), 0.8, n), KNOTS[0], KNOTS[-1]),
-        sizes=lambda rng, n: np.ceil(np.exp(rng.normal(np.log(5), 1.6, n))),
-        moments=lambda log_mean, log_cv2: (np.exp(log_mean), np.exp(2 * log_mean + log_cv2)),
-        family="InverseGamma",
-        options={"shape": SHAPE},
-    ),
 }
+KINDS["amounts"] = replace(
+    KINDS["counts"],
+    items=soc.AmountItems,
+    prior=soc.InverseGamma(),
+    roles=("score", "amount", "events"),
+    sizes=lambda rng, n: np.ceil(np.exp(rng.normal(np.log(5), 1.6, n))),
+    family="InverseGamma",
+    options={"shape": SHAPE},
+)
 
 
 def hand_made_fit(

@@ -14,7 +14,8 @@ from tests.studies.remedies import CAUSES, followed
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["exposure", "poor mixture", "wiggle", "campaigns", "default score", "carriers"]
+    "name",
+    ["exposure", "poor mixture", "wiggle", "campaigns", "default score", "heavy tails", "carriers"],
 )
 def test_the_first_advice_names_the_cause_and_helps(name):
     """The nats of quick fits are those of full ones, whose leave-one-out errs by some nats itself.
@@ -54,4 +55,4 @@ def test_a_mixtures_own_outcomes_gain_nothing(seed):
     assert gains._of_all < 8.0
     assert gains.mixture() < 8.0
     size = (5 * pd.Series(frame["exposure"]).rank(pct=True) - 1e-9).astype(int).to_numpy()
-    assert gains.by(size) < 5.0
+    assert gains.shifts(size) < 5.0

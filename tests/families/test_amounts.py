@@ -8,6 +8,8 @@ from scipy import optimize, special, stats
 import soc_pymc as soc
 from soc_pymc._model.rows import rows_of
 from soc_pymc.families import FAMILIES
+from soc_pymc.posterior.prior_build import table_of
+from soc_pymc.prior_table import score
 from tests.examples import AMOUNT_ROLES, QUIET
 
 OVER = ("chain", "draw")
@@ -156,6 +158,26 @@ def test_variational_fits_agree_with_nuts(prior):
         sd = nuts.std(OVER)
         assert (np.abs(vi.mean(OVER) - nuts.mean(OVER)) < shift * sd).all()
         assert (np.abs(np.log(vi.std(OVER) / sd)) < np.log(ratio)).all()
+
+
+def test_a_cv2_without_bound_flags_no_items():
+    """Theta of a Gamma takes cv2 to 1e4, of an unknown size: errors of 5e-3 posterior sd."""
+    frame = soc.simulation.s1(20_000, 1)
+    shape = np.maximum(frame["exposure"], 1.0)
+    noise = np.random.default_rng(1).standard_gamma(shape)
+    frame = frame.assign(amount=frame["theta"] * noise, events=shape)
+    frame = frame[frame["score"] < np.quantile(frame["score"], 0.3)]
+    fit = soc.fit(soc.summarize(items_of(frame), bins=40, **QUIET), **QUIET)
+    few = frame.assign(amount=frame["amount"] * (np.arange(len(frame)) % 3 > 0))
+    few = few.assign(events=few["events"] * (few["amount"] > 0))[::20]
+    columns = (few[name].to_numpy() for name in ("score", "amount", "events"))
+    table = score(table_of(fit.curves), *columns)
+    exact = soc.item_posteriors(fit, items_of(few), draws="all", **QUIET)
+    close = ~table["flagged"]
+    assert close.mean() > 0.97
+    for name in ("theta_mean", "theta_sd", "theta_q05", "theta_q95"):
+        gap = np.abs(table[name] - exact[name]) / exact["theta_sd"]
+        assert gap[close].max() < 5e-3
 
 
 def test_without_a_score_estimates_are_those_of_maximum_likelihood():

@@ -1,4 +1,4 @@
-"""Special functions of the package, and those of SciPy that families use, against mpmath."""
+"""Special functions of the package against mpmath."""
 
 import mpmath as mp
 import numpy as np
@@ -7,11 +7,8 @@ from scipy import special
 
 from soc_pymc.families import kernels
 from soc_pymc.families import special_functions as functions
-from tests import exact
-from tests.examples import thinned
 
 SHAPES = (1e-3, 0.5, 7.3, 100.0, 1e4, 3e5, 1e8, 1e12)
-FEW = thinned(SHAPES, (1e-3, 7.3, 1e12))
 
 
 @pytest.fixture(autouse=True)
@@ -128,44 +125,3 @@ def test_kernels(shape):
             if reference > 1e-290:
                 result = float(functions.beta_kernel(theta, rest, shape, other))
                 assert result == pytest.approx(float(reference), rel=1e-9)
-
-
-@pytest.mark.parametrize("shape", FEW)
-def test_scipys_incomplete_gamma(shape):
-    """Relative 1e-13 within 4.4 sds; farther out large shapes are to 2e-9 of 1.
-
-    SciPy's expansion for large shapes ends at 4.5 sds, and its series beyond do not converge.
-    """
-    for z in (-6.0, -4.4, -0.5, 0.3, 4.4, 8.0):
-        far = shape + z * np.sqrt(shape)
-        x = far if shape >= 100.0 else shape * np.exp(z / np.sqrt(max(shape, 4.0)))
-        tails = exact.theta_tails("Gamma", x, shape, 1.0)
-        below, above = float(tails["below"]), float(tails["above"])
-        results = float(special.gammainc(shape, x)), float(special.gammaincc(shape, x))
-        if abs(z) < 4.5 or shape <= 1e4:
-            assert results == pytest.approx((below, above), rel=1e-13)
-            inverse = (
-                special.gammaincinv(shape, below)
-                if below < 0.5
-                else special.gammainccinv(shape, above)
-            )
-            assert below < 1e-290 or inverse == pytest.approx(x, rel=1e-12)
-        assert results == pytest.approx((below, above), rel=1e-13, abs=2e-9)
-
-
-@pytest.mark.parametrize("a", FEW)
-def test_scipys_incomplete_beta(a):
-    """Relative 2e-8; inverses to 1e-3 sd at shapes of 1e12, 2e-6 up to 1e9."""
-    for b in (0.5, 100.0, 1e9, 1e12):
-        sd = np.sqrt(1.0 / a + 1.0 / b)
-        for z in (-4.4, 0.3, 3.0):
-            theta = special.expit(np.log(a / b) + z * min(sd, 1.0))
-            if not 1e-280 < theta < 1.0 - 1e-9:
-                continue
-            tails = exact.theta_tails("Beta", theta, a, b)
-            below, above = float(tails["below"]), float(tails["above"])
-            results = float(special.betainc(a, b, theta)), float(special.betaincc(a, b, theta))
-            assert results == pytest.approx((below, above), rel=2e-8)
-            if 1e-12 < below < 1.0 - 1e-6:
-                away = special.logit(special.betaincinv(a, b, below)) - special.logit(theta)
-                assert abs(away) < (1e-3 if min(a, b) > 1e9 else 2e-6) * sd

@@ -292,6 +292,7 @@ def test_a_command_reads_every_option_that_it_takes(command, example, files, mon
 
 
 ROLES = ["--score", "score", "--count", "count", "--exposure", "exposure"]
+VALUES = ["--score", "score", "--value", "count", "--noise-sd", "exposure"]
 
 
 @pytest.mark.parametrize(
@@ -323,6 +324,11 @@ ROLES = ["--score", "score", "--count", "count", "--exposure", "exposure"]
         (["curves", "steps.nc", "--exposure", "2", "--out", "new.csv"], "exposure"),
         (["check", "steps.nc", "values.nc", "--by", "a"], "no columns"),
         (["check", "steps.nc", "values.nc", "--cluster", "a"], "--cluster: statistics"),
+        (["check", "steps.nc", "values.nc", "--noise-df", "3"], "--noise-df: statistics"),
+        (["summarize", "items.parquet", *VALUES, "--truncated", "--out", "new.nc"],
+         "--truncated is not for values"),
+        (["summarize", "items.parquet", *VALUES, "--noise-df", "0", "--out", "new.nc"],
+         "noise_df=0.0 must be a finite number > 0"),
         (["check", "steps.nc", "joint.nc", "--no-score"], "--no-score: statistics"),
         (["report", "steps.nc", "items.parquet", "--no-score", "--score", "a"],
          "leave out --score"),

@@ -35,6 +35,7 @@ QUANTILES = {"theta_q05": 0.05, "theta_q50": 0.5, "theta_q95": 0.95}
 MOMENTS = ["theta_mean", "theta_sd"]
 FORMS = ("parquet", "json", "sql")
 COLUMNS = [*MOMENTS, *QUANTILES]
+_TAILS = {"gamma": (-16.0, 5.0), "inverse_gamma": (-5.0, 16.0)}  # of log theta, about its mean
 _NOISELESS = 1e10  # exposures or trials, or one over the noise sd
 
 
@@ -209,13 +210,8 @@ class ThetaGrid:
         if kind == "normal":
             theta = np.linspace(mean - 14.0 * sd, mean + 14.0 * sd, points)
             outcome, size, by_step = theta, 1.0 / _NOISELESS, np.gradient(theta)
-        elif kind == "gamma":
-            log_theta = np.linspace(np.log(mean) - 16.0, np.log(mean) + 5.0, points)
-            theta = np.exp(log_theta)
-            outcome, size = theta * _NOISELESS, _NOISELESS
-            by_step = theta * np.gradient(log_theta) * _NOISELESS
-        elif kind == "inverse_gamma":
-            log_theta = np.linspace(np.log(mean) - 5.0, np.log(mean) + 16.0, points)
+        elif kind in _TAILS:
+            log_theta = np.log(mean) + np.linspace(*_TAILS[kind], points)
             theta = np.exp(log_theta)
             outcome, size = theta * _NOISELESS, _NOISELESS
             by_step = theta * np.gradient(log_theta) * _NOISELESS

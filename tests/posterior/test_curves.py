@@ -153,14 +153,6 @@ def _walks(rng, draws=4000, points=30):
     return xr.Dataset({"log_mean": (("chain", "draw", "score"), values[None])})
 
 
-def test_pointwise_bands_have_their_coverage():
-    curves = _walks(np.random.default_rng(0))
-    banded = soc.bands(curves, prob=0.8)["log_mean"]
-    low, _, high = banded
-    inside = (curves["log_mean"] >= low) & (curves["log_mean"] <= high)
-    assert abs(float(inside.mean()) - 0.8) < 0.01
-
-
 def test_simultaneous_bands_contain_whole_curves():
     """Also on other draws than those of the band: 4,000 draws, so 3 standard errors are 0.014."""
     curves, fresh = (_walks(np.random.default_rng(seed)) for seed in (1, 2))

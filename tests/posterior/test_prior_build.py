@@ -15,14 +15,15 @@ DRAWS = {
 }
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 5])
+@pytest.mark.parametrize("numbers", [(1, 1), (2, 2), (3, 3), (5, 5), (2, 5), (5, 3)])
 @pytest.mark.parametrize("name", DRAWS)
-def test_averages_of_polynomials_are_those_of_the_draws(name, number):
-    """Of degree 2K - 1 in the first curve, and of products of degree K - 1 in each."""
+def test_averages_of_polynomials_are_those_of_the_draws(name, numbers):
+    """Of degree 2K - 1 in the first curve, and of products below degree K, L in the second."""
     location, dispersion = DRAWS[name]
-    weight, first, second = gauss_rules(location, dispersion, number).swapaxes(0, 1)
+    weight, first, second = gauss_rules(location, dispersion, np.array(numbers)).swapaxes(0, 1)
+    number, most = numbers
     degrees = [(k, 0) for k in range(2 * number)]
-    degrees += [(i, j) for i in range(number) for j in range(number - i)]
+    degrees += [(i, j) for i in range(number) for j in range(min(number - i, most))]
     for i, j in degrees:
         scale = np.abs(location).max(axis=1) ** i * np.abs(dispersion).max(axis=1) ** j
         average = (weight * first**i * second**j).sum(axis=1)

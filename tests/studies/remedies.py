@@ -5,8 +5,8 @@
 Each cause makes a table that the default prior, or the one named, does not describe. Half of it is
 fitted and checked, the first advice followed, and the other half predicted by both fits: `gained`
 nats, `se` their standard error over items. `claimed` is what the advice says of the half that was
-checked, `compared` what leave-one-out says of both fits to it. `named` says whether the advice
-names the cause.
+checked, `error` its standard error, `compared` what leave-one-out says of both fits to it. `named`
+says whether the advice names the cause.
 """
 
 from collections.abc import Callable, Mapping
@@ -158,7 +158,7 @@ CAUSES: Mapping[str, Cause] = {
     "default score": Cause(common.counts, _default_score, (("atoms", "score"),)),
     "listed": Cause(common.counts, _listed, (("absent zeros", ""),)),
     "heavy tails": Cause(common.values, _heavy_tails, (("shape", ""),)),
-    "gross errors": Cause(common.values, _gross_errors, (("outliers", ""), ("shape", ""))),
+    "gross errors": Cause(common.values, _gross_errors, (("outliers", ""),)),
     "estimated sds": Cause(common.values, _estimated_sds, (("noise sds", "noise_sd"),)),
     "noise": Cause(common.values, _by_noise, (("size", "noise_sd"),)),
     "single noise": Cause(common.values, _single_noise, (("noise", ""),)),
@@ -177,6 +177,7 @@ def followed(cause: Cause, n_items: int, seed: int) -> dict[str, Any]:
     remedies = soc.check(fit, train, progress=False).remedies
     first = remedies[0]
     row = {"advice": f"{first.check} {first.column}".strip(), "claimed": first.nats}
+    row |= {"error": first.error}
     row |= dict.fromkeys(("compared", "gained", "se"), np.nan)
     row |= {"named": (first.check, first.column) in cause.named}
     if first.prior is not None or first.roles:

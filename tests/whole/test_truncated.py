@@ -11,7 +11,6 @@ import pytest
 from scipy import optimize, special, stats
 
 import soc_pymc as soc
-from soc_pymc.__main__ import main
 from soc_pymc._model.problem import build
 from soc_pymc._model.rows import rows_of
 from soc_pymc.plots import curves
@@ -372,35 +371,6 @@ def test_the_picture_shows_means_of_all_items(kind):
         assert bins["listed_total"].sum() == pytest.approx(totals[0], rel=0.05)
         by_hand = (totals[1] - totals[0]) / np.log(1.01)
         assert bins["listed_slope"].sum() == pytest.approx(by_hand, rel=0.05)
-
-
-@pytest.mark.slow
-def test_command_line(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    frame = listed(made("counts", 1.0, seed=9, n=800))
-    frame.to_parquet("items.parquet")
-    roles = ["--score", "t", "--count", "y", "--exposure", "n", "--truncated"]
-    assert main(["summarize", "items.parquet", *roles, "--out", "s.nc", "--quiet"]) == 0
-    assert soc.load_statistics("s.nc").data.equals(
-        soc.summarize(items_of(frame, truncated=True)).data
-    )
-    assert main(["fit", "s.nc", "--out", "f.nc", "--quiet"]) == 0
-    capsys.readouterr()
-    assert main(["check", "f.nc", "items.parquet", "--truncated", "--quiet"]) == 0
-    assert "counts of 1" in capsys.readouterr().out
-    assert main(["check", "f.nc", "s.nc", "--noise-df", "3", "--quiet"]) == 2
-    assert "--noise-df: statistics have no columns" in capsys.readouterr().err
-
-
-def test_options_of_other_items_are_refused(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    listed(made("counts", 1.0, seed=9, n=80)).to_parquet("items.parquet")
-    values = ["--score", "t", "--value", "y", "--noise-sd", "n", "--truncated"]
-    assert main(["summarize", "items.parquet", *values, "--out", "v.nc", "--quiet"]) == 2
-    assert "--truncated is not for values" in capsys.readouterr().err
-    values = [*values[:-1], "--noise-df", "0"]
-    assert main(["summarize", "items.parquet", *values, "--out", "v.nc", "--quiet"]) == 2
-    assert "noise_df=0.0 must be a finite number > 0" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seed", thinned([100, 103], [103]))
