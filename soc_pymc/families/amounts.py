@@ -266,9 +266,11 @@ class AmountRows(RowSums):
         """Build from tables of cells with a column ``row``: joint cells, or both margins."""
         by_events = cells.get("joint") or cells["events"]
         by_amount = cells.get("joint") or cells["amounts"]
-        observed = by_amount["sum_y"] > 0
-        by_amount = {name: values[observed] for name, values in by_amount.items()}
-        sizes = weighted_points(rows, by_events, ("n", *_EVENT_SUMS))
+        by_events, by_amount = (
+            {name: values[cells["sum_N"] > 0] for name, values in cells.items()}
+            for cells in (by_events, by_amount)
+        )
+        sizes = weighted_points(rows, by_events, ("n", *_EVENT_SUMS), smooth=True)
         names = "n", *_AMOUNT_SUMS
         points = weighted_points(rows, by_amount, names, _WEIGHTED_SUMS, smooth=True)
         events, items = sizes.columns
@@ -277,7 +279,7 @@ class AmountRows(RowSums):
         scaled = shape * amount
         weight = shape * weight
         log_amounts = weight * np.log(scaled) - number * np.log(amount)
-        gamma = special.gammaln(np.where(size > 0, size, 1.0))
+        gamma = special.gammaln(size)
         constant = np.bincount(points.row, log_amounts, rows)
         return cls(
             sizes=Ragged(sizes.start, (size, items)),

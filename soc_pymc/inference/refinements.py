@@ -2,7 +2,7 @@
 
 Draws of q move towards the posterior p through densities q^(1 - b) p^b, b from 0 to 1, by leapfrog
 steps that leave each of these unchanged (Neal 2001) and keep most of their momentum. Each draw
-collects its importance weight on its way.
+collects its importance weight on its way. Draws that are resampled by their weights move on.
 
 The curvature that a natural gradient step takes from a few gradients is mostly noise, which is as
 large in its antisymmetric part. This says how far to trust the step, so that steps add up what they
@@ -79,11 +79,7 @@ def annealed(
 ) -> Pair:
     """Noise of the Gaussian's draws, (number, dim), and their log weights."""
     wider = gaussian._replace(factor=widening * gaussian.factor)
-
-    def target(noise: Floats) -> Pair:
-        logp, gradient = evaluate(wider.at(noise))
-        return logp, gradient @ wider.factor
-
+    target = _of_noise(evaluate, wider)
     noise, momentum = rng.normal(size=(2, number, len(wider.location)))
     state = _State(noise, momentum, *target(noise))
     log_weight = np.zeros(number)
@@ -91,15 +87,41 @@ def annealed(
         log_weight += (state.logp + 0.5 * (state.noise**2).sum(axis=1)) / densities
         if k < densities:
             state = _leapfrog(target, k / densities, state, rng)
-            fresh = rng.normal(size=noise.shape)
-            state.momentum = _KEPT * state.momentum + np.sqrt(1.0 - _KEPT**2) * fresh
     return widening * state.noise, log_weight
+
+
+def moved(
+    evaluate: Evaluate,
+    gaussian: Gaussian,
+    noise: Floats,
+    number: int,
+    rng: np.random.Generator,
+) -> Floats:
+    """Noise of a Gaussian that gives draws of the posterior, after further steps of these."""
+    target = _of_noise(evaluate, gaussian)
+    state = _State(noise, rng.normal(size=noise.shape), *target(noise))
+    for _ in range(number):
+        state = _leapfrog(target, 1.0, state, rng)
+    return state.noise
+
+
+def _of_noise(evaluate: Evaluate, gaussian: Gaussian) -> Evaluate:
+    """A log density and its gradient as those of a Gaussian's noise."""
+
+    def target(noise: Floats) -> Pair:
+        logp, gradient = evaluate(gaussian.at(noise))
+        return logp, gradient @ gaussian.factor
+
+    return target
 
 
 def _leapfrog(
     target: Evaluate, share: float, old: _State, rng: np.random.Generator
 ) -> _State:
-    """A step that leaves q^(1 - share) p^share unchanged; where refused, momentum is reversed."""
+    """A step that leaves q^(1 - share) p^share unchanged; where refused, momentum is reversed.
+
+    Then part of the momentum is renewed.
+    """
     half = old.momentum + 0.5 * _LEAPFROG_STEP * old.slope(share)
     noise = old.noise + _LEAPFROG_STEP * half
     inside = (np.abs(noise) < _BOX).all(axis=1)
@@ -113,6 +135,8 @@ def _leapfrog(
     new.momentum[~accepted] = -old.momentum[~accepted]
     for name in ("noise", "logp", "gradient"):
         getattr(new, name)[~accepted] = getattr(old, name)[~accepted]
+    fresh = rng.normal(size=noise.shape)
+    new.momentum = _KEPT * new.momentum + np.sqrt(1.0 - _KEPT**2) * fresh
     return new
 
 

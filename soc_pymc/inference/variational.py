@@ -8,6 +8,7 @@ maximum. Importance weights show how good the result is.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ from .density import (
     systematic,
 )
 from .fit_tree import STORED_SEED, Groups, PosteriorMethod, in_chains
-from .refinements import WIDER, Gaussian, annealed, approximated, stepped
+from .refinements import WIDER, Gaussian, annealed, approximated, moved, stepped
 
 # step in sd on either side, for the curvature of the posterior's bulk
 _REACH = 0.5
@@ -72,10 +73,14 @@ _PROMISE = 0.3
 # far too narrow in a tail: a location and a dispersion that the data hardly tell apart bend it
 _ANNEALED = ((20, WIDER), (40, 1.3))
 _ENOUGH = 0.1  # effective sample that ends annealing
+# steps of resampled draws, by nat of the logarithm of an effective sample, and at most
+_STEPS_PER_NAT = 10.0
+_MOST_STEPS = 20
 # largest change of a width between both
 _NARROWEST_STEP = 0.7
 _WIDEST_STEP = 3.0
 _REPAIRED = " after annealing (the Gaussian alone: k {k:.2f}, {ess:.1%})"
+_MOVED = ", which then moved {steps} steps"
 
 
 def _maximise_bound(
@@ -279,7 +284,11 @@ def _run_variational(built: Problem, method: VI) -> tuple[Groups, Status]:
             densities, weighed, max(method.draws, _FEWEST_DRAWS), rng
         )
         numbers = kept_draws(draws.log_weight, method.draws, rng)
-        posterior = densities.draws(draws.points(numbers))
+        noise = draws.noise[numbers]
+        if not densities.fresh and _poor(weighed, densities.fewest):
+            noise, steps = _moved(densities.bound, draws, noise, rng)
+            words += _MOVED.format(steps=steps)
+        posterior = densities.draws(draws.gaussian.at(noise))
     weights = xr.Dataset(
         {"log_weight": (("chain", "draw"), draws.log_weight[numbers][None])}
     )
@@ -351,7 +360,8 @@ def _repaired(
     chosen = latest = draws
     words = ""
     gaussian = draws.gaussian
-    for enough, options in zip((densities.fewest, _ENOUGH), tries, strict=False):
+    fewest = min(densities.fewest, _ENOUGH)
+    for enough, options in zip((fewest, _ENOUGH), tries, strict=False):
         if not _poor(latest, enough, most_k):
             break
         number, widening = options
@@ -368,6 +378,15 @@ def _repaired(
         if not k <= most_k:
             gaussian = _refined(latest)
     return chosen, words
+
+
+def _moved(
+    bound: Evaluate, draws: _Draws, noise: Floats, rng: np.random.Generator
+) -> tuple[Floats, int]:
+    """Noise of resampled draws after steps, and their number."""
+    nats = -np.log(max(draws.quality[1], _ENOUGH))
+    steps = min(ceil(_STEPS_PER_NAT * nats), _MOST_STEPS)
+    return moved(bound, draws.gaussian, noise, steps, rng), steps
 
 
 # --- other posteriors near a fit's ----------------------------------------------------------------
