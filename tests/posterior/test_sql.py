@@ -304,16 +304,19 @@ def test_rows_that_would_be_refused_are_null(example, name, engine, put_on):
 
 @pytest.mark.slow
 def test_spark(fit, rows, exact, spark):
-    """Text, with hostile names and labels; a negative count and an unknown group are NULL."""
+    """Expression and text, with hostile names; a negative count and an unknown group are NULL."""
     table = rows.copy()
     table.loc[5, HOSTILE["count"]], table.loc[7, HOSTILE["group"]] = -1, "unknown"
     spark.createDataFrame(table).createOrReplaceTempView("items")
     spark.conf.set("spark.sql.analyzer.maxIterations", "300")  # as the page on scale says
     text = soc.posterior_sql(fit, "items", columns=["id"], dialect="pyspark")
-    found = spark.sql(text).toPandas().sort_values("id", ignore_index=True)
-    assert found[NEW].iloc[[5, 7]].isna().all(axis=None)
+    items = soc.PoissonItems(ibis.pyspark.connect(spark).table("items"), **HOSTILE)
+    expression = soc.posterior_expression(fit, items)
     good = ~rows.index.isin([5, 7])
-    assert_close(found[good], exact[good])
+    for found in (spark.sql(text).toPandas(), expression.to_pandas()):
+        found = found.sort_values("id", ignore_index=True)
+        assert found[NEW].iloc[[5, 7]].isna().all(axis=None)
+        assert_close(found[good], exact[good])
 
 
 @pytest.mark.slow
