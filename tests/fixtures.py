@@ -174,8 +174,6 @@ def put_on(request):
             if engine == "datafusion":
                 pytest.importorskip("datafusion")
                 connection = ibis.datafusion.connect()
-                # as the page on scale says
-                connection.raw_sql("SET datafusion.sql_parser.recursion_limit = 1000")
                 return connection.create_table("items", table)
             table = decoded(table)
             if engine == "spark":

@@ -84,16 +84,16 @@ def _free_port() -> int:
         return port
 
 
-def copied(connection: Any, table: pa.Table) -> Any:
+def copied(connection: Any, table: pa.Table, name: str = "items") -> Any:
     """Copies an Arrow table into a temporary table of a PostgreSQL server."""
     columns = ", ".join(
         f'"{field.name}" ' + TYPES.get(field.type, str(field.type).replace("decimal128", "numeric"))
         for field in table.schema
     )
-    names = ", ".join(f'"{name}"' for name in table.column_names)
+    names = ", ".join(f'"{column}"' for column in table.column_names)
     with connection.con.cursor() as cursor:
-        cursor.execute(f"CREATE TEMPORARY TABLE items ({columns})")
-        with cursor.copy(f"COPY items ({names}) FROM STDIN") as copy:
+        cursor.execute(f"CREATE TEMPORARY TABLE {name} ({columns})")
+        with cursor.copy(f"COPY {name} ({names}) FROM STDIN") as copy:
             for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
                 copy.write_row(row)
-    return connection.table("items")
+    return connection.table(name)

@@ -4,13 +4,16 @@ The formulas are those of `soc_pymc.prior_table`, on columns of an engine. Compa
 of distinct items; they are joined to its nodes, and sums over the nodes give their posteriors.
 """
 
+import difflib
 import json
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
+from itertools import chain
 from itertools import count as numbered
 from operator import and_, methodcaller
 from pathlib import Path
@@ -59,6 +62,17 @@ _MOST_EXPONENT = 138.0
 # dialects by their names in Ibis and SQLGlot: Ibis compiles Spark's only for a session
 _DIALECTS = {"pyspark": ("databricks", "spark"), "spark": ("databricks", "spark")}
 _NESTING = ("spark", "databricks")
+_TESTED = (
+    *("duckdb", "postgres", "pyspark", "clickhouse", "datafusion", "snowflake"),
+    *("bigquery", "trino", "databricks"),
+)
+# types of Arrow in SQLGlot and ClickHouse
+_KINDS = {
+    "string": ("TEXT", "String"), "int32": ("BIGINT", "Int64"), "int64": ("BIGINT", "Int64"),
+    "float": ("FLOAT", "Float32"), "double": ("DOUBLE", "Float64"),
+}  # fmt: skip
+# dialects that unnest several lists together
+_LISTS = ("duckdb", "postgres", "datafusion")
 _MOST_TEXT = 1_000_000  # characters of a SELECT
 _PART = r'(?:[^\W\d]\w*|"(?:[^"\x00-\x1f]|"")+")'
 _READ = re.compile(r"_\['(\w+)'\]")  # a column, as Ibis shows it
@@ -246,6 +260,9 @@ def posterior_expression(
     >>> "theta_q95" in soc.posterior_expression(fit, ads).columns
     True
     """
+    import ibis
+    from ibis.expr.operations import SQLStringView
+
     curves = FIT(fit, "fit").curves
     A(Items, f"{ANY_ITEMS} of an Ibis table")(items, "items", ItemsError)
     if kind_of(items.source) != "ibis":
@@ -253,10 +270,27 @@ def posterior_expression(
         raise ItemsError(f"an expression needs items over an Ibis table: use {remedy}")
     roles = posterior_roles(curves, items)
     table = items.source
-    nodes = small_table(table, **described(curves)[1])
     _refuse_columns(table.columns, roles, _new_columns(curves, quantiles))
-    sheet = _sheet_of(curves, table, table.get_backend().name)
-    return _expression(curves, sheet, roles, quantiles, nodes)
+    engine = table.get_backend().name
+    nodes = small_table(table, **described(curves)[1])
+    if engine == "polars":
+        sheet = _sheet_of(curves, table, engine)
+        return _expression(curves, sheet, roles, quantiles, nodes)
+    # the text of `posterior_sql`, which engines plan faster than what Ibis would write
+    source = ibis.table(table.schema(), name="soc_table")
+    tables = {"table": table}
+    if engine != "postgres":  # to which Ibis sends tables in memory row by row
+        tables["prior"] = nodes
+        nodes = ibis.table(nodes.schema(), name="soc_prior")
+    sheet = _sheet_of(curves, source, engine)
+    scored = _expression(curves, sheet, roles, quantiles, nodes)
+    names = {argument: ibis.util.gen_name(argument) for argument in tables}
+    quoted = {argument: f'"{name}"' for argument, name in names.items()}
+    text = _text_of(scored, sheet, quoted, engine)
+    parents = [tables[argument].alias(name) for argument, name in names.items()]
+    parent = reduce(lambda x, y: x.cross_join(y, rname="soc_{name}"), parents)
+    view = SQLStringView(parent=parent, query=text, schema=scored.schema()).to_expr()
+    return view.select(*scored.columns)
 
 
 def posterior_sql(
@@ -351,7 +385,13 @@ def posterior_sql(
         nodes = ibis.table(dict(nodes.schema()) | {"fit": "string"}, name="soc_prior")
     sheet = _sheet_of(curves, source, dialect)
     scored = _expression(curves, sheet, roles, quantiles, nodes)
-    return _text_of(scored, tables, dialect)
+    text = _text_of(scored, sheet, tables, dialect)
+    if len(text) > _MOST_TEXT:
+        remedy = 'load soc.export_prior(fit, "prior.parquet") as a table, and name it as prior='
+        raise FitError(
+            f"the SELECT would have {len(text):,} characters, over a million: {remedy}"
+        )
+    return text
 
 
 # --- the expression ------------------------------------------------------------------------------
@@ -376,16 +416,20 @@ class _Sheet:
     """Rows of items with `keys`, and functions `xp` of `prior_table` that add columns to them.
 
     Columns are deferred until rows are needed: those that do not read each other are computed
-    together, and none is carried further than it is read.
+    together, and none is carried further than it is read. `definitions` are the named SELECTs
+    that rows read; Polars has no names, and reads nested ones.
     """
 
-    def __init__(self, rows: Any, keys: Sequence[str], engine: str) -> None:
+    def __init__(
+        self, rows: Any, keys: Sequence[str], engine: str, definitions: dict[str, Any]
+    ) -> None:
         import ibis
 
         self._rows = rows
         self._pending = dict[str, Any]()
         self.keys = list(keys)
         self.engine = engine
+        self.definitions = definitions
         self.low = ibis.least
         self.high = ibis.greatest
         self.where = ibis.ifelse
@@ -423,13 +467,20 @@ class _Sheet:
             kept = [name for name in rows.columns if last.get(name, 0) > layer]
             new = [name for name in last if layers[name] == layer]
             rows = rows.select(*kept, **{name: self._pending[name] for name in new})
-            rows = self._apart(rows)
+            rows = self.apart(rows)
         self.rows = rows if names is None else rows.select(*names)
         return self._rows
 
-    def _apart(self, rows: Any) -> Any:
-        """Rows whose columns are not computed again at each use."""
-        return rows.limit(_ALL) if self.engine == "postgres" else rows
+    def apart(self, rows: Any) -> Any:
+        """Rows that can be read several times: a definition."""
+        import ibis
+        from ibis.expr.operations import UnboundTable
+
+        if self.engine == "polars" or isinstance(rows.op(), UnboundTable):
+            return rows
+        name = f"soc_{len(self.definitions)}"
+        self.definitions[name] = rows.limit(_ALL) if self.engine == "postgres" else rows
+        return ibis.table(rows.schema(), name=name)
 
     def add(self, **values: Any) -> "_Sheet":
         """Add columns, computed once each."""
@@ -437,19 +488,33 @@ class _Sheet:
         if new.keys().isdisjoint([*self._rows.columns, *self._pending]):
             self._pending |= new
         else:
-            self.rows = self._apart(self.rows.mutate(**new))
+            self.rows = self.apart(self.rows.mutate(**new))
         return self
+
+    def joined(self, left: Any, right: Any, keys: Sequence[str]) -> Any:
+        """Pairs of rows with equal keys.
+
+        PostgreSQL compares all with all where it expects few, but not for an outer join. Where it
+        expects many, it compiles the text, for longer than that runs: of a range it expects few.
+        """
+        if self.engine != "postgres":
+            return left.inner_join(right, keys)
+        (key,) = keys
+        right = right.rename(soc_key=key)
+        rows = self.apart(left.outer_join(right, left[key] == right.soc_key))
+        return rows.filter(rows[key] >= 0, rows[key] <= _ALL, rows.soc_key.notnull())
 
     def on(self, rows: Any) -> "_Sheet":
         """Other rows of these items."""
-        return _Sheet(rows, self.keys, self.engine)
+        return _Sheet(rows, self.keys, self.engine, self.definitions)
 
     def grouped(self, *names: str, **aggregates: Any) -> Any:
         """Aggregates of the rows of each item, and of equal values of columns."""
         by = [*self.keys, *(f"soc_{name}" for name in names)]
         columns = {f"soc_{name}": value for name, value in aggregates.items()}
         read = set().union(*map(_reads, columns.values())) - {*by}
-        return self._computed([*by, *read]).group_by(by).aggregate(**columns)
+        rows = self._computed([*by, *read])
+        return self.apart(rows.group_by(by).aggregate(**columns))
 
     def only(self, *names: str) -> Any:
         """The rows with the keys and these columns alone."""
@@ -499,10 +564,13 @@ class _Sheet:
         """
         named = {next(self._names): value for value in aggregates}
         if self.engine in _JOINING:
-            rows = self.rows
+            rows = self.apart(self.rows)
             self.rows = rows.inner_join(self.on(rows).grouped(**named), self.keys)
         else:
             keys = [self._columns[key] for key in self.keys]
+            if self.engine == "datafusion":
+                # it tries all orders of windows and of the columns that they are apart by
+                keys = [key + 0.0 for key in keys]
             self.add(**{k: value.over(group_by=keys) for k, value in named.items()})
         return [self[name] for name in named]
 
@@ -530,7 +598,7 @@ def _reads(value: Any) -> set[str]:
 def _sheet_of(curves: Curves, table: Any, engine: str) -> _Sheet:
     """The user's table, whose items have score, outcome, size and group as keys."""
     keys = [f"soc_{key}" for key in ("t", "y", "n", *["code"] * bool(curves.groups))]
-    return _Sheet(table, keys, engine)
+    return _Sheet(table, keys, engine, {})
 
 
 def _expression(
@@ -541,7 +609,7 @@ def _expression(
 
     table = sheet.rows
     keys = sheet.keys
-    rows = _with_keys(sheet, curves, roles)
+    rows = sheet.apart(_with_keys(sheet, curves, roles))
     items = sheet.on(rows.select(*dict.fromkeys([*sheet.keys, *keys])).distinct())
     nodes = _with_averages(items, curves, nodes)
     if len(levels):
@@ -554,7 +622,7 @@ def _expression(
         theta_mean=mean, theta_var=variance, theta_sd=variance.sqrt()
     ).only(*names, "flagged")
     # bad items have harmless keys; no item is left if the prior's table belongs to another fit
-    joined = rows.inner_join(scored, sheet.keys)
+    joined = sheet.joined(rows, scored, sheet.keys)
     null = ibis.null("float64")
     new = {name: joined.soc_good.ifelse(joined[f"soc_{name}"], null) for name in names}
     new["flagged"] = joined.soc_good.ifelse(
@@ -574,7 +642,7 @@ def _with_keys(sheet: _Sheet, curves: Curves, roles: Roles) -> Any:
     rule = outcome.complete.validity
     table = sheet.rows
     numbers = roles.only("score", outcome.observed, outcome.size)
-    t, y, n = values = [*read_columns(table, numbers).values()]
+    t, y, n = values = [*map(sheet.keep, read_columns(table, numbers).values())]
     good = (t > axis["low"]) & (t < axis["high"])
     for atom in meta["atoms"]:  # which needs no position
         good |= t == exact(atom)
@@ -586,10 +654,10 @@ def _with_keys(sheet: _Sheet, curves: Curves, roles: Roles) -> Any:
         good &= ~rule.conflict(y, n)
     if curves.groups:
         labels = [table[column].cast("string") for column in roles.groups.values()]
-        label = reduce(lambda left, right: left + CROSS + right, labels)
+        sheet.add(label=reduce(lambda left, right: left + CROSS + right, labels))
         known = np.array(curves.groups, dtype=object)
-        codes = small_table(table, soc_label=known, soc_code=np.arange(len(known)))
-        sheet.rows = table.left_join(codes, label == codes.soc_label)
+        codes = small_table(table, soc_known=known, soc_code=np.arange(len(known)))
+        sheet.rows = sheet.rows.left_join(codes, sheet["label"] == codes.soc_known)
         sheet.add(good=good & sheet["code"].notnull(), code=sheet["code"].fill_null(0))
         good = sheet["good"]
     sheet.add(good=good.fill_null(False))
@@ -602,7 +670,7 @@ def _with_keys(sheet: _Sheet, curves: Curves, roles: Roles) -> Any:
     rows = sheet.rows
     if sheet.engine != "postgres":
         return rows
-    # it expects one row of a join on several keys, and then compares all with all
+    # which it compares faster than several keys
     number = ibis.dense_rank().over(order_by=sheet.keys)
     sheet.keys = ["soc_item"]
     return rows.mutate(soc_item=number)
@@ -623,7 +691,7 @@ def _with_averages(xp: _Sheet, curves: Curves, nodes: Any) -> Any:
     nodes = nodes.select(
         **{f"soc_{name}": nodes[name].cast(kind) for name, kind in kinds.items()}
     )
-    xp.rows = xp.only("cell", "x", "w", "y", "n").inner_join(nodes, "soc_cell")
+    xp.rows = xp.joined(xp.only("cell", "x", "w", "y", "n"), nodes, ["soc_cell"])
     node = {name: xp[name] for name in columns}
     node["is_zero"] = xp["node"] == int(columns["node"].max())
     place = prior_table.Place(*(xp[name] for name in ("x", "w", "y", "n")))
@@ -645,7 +713,7 @@ def _with_averages(xp: _Sheet, curves: Curves, nodes: Any) -> Any:
         below, *_ = family.law((xp["a"], xp["b"], xp["scale"]), 0.0, xp)
         (items["below"],) = xp.total(xp["weight"] * below)
     xp.add(**items)
-    rows = xp.only("node", "weight", "a", "b", "scale", *items)
+    rows = xp.apart(xp.only("node", "weight", "a", "b", "scale", *items))
     xp.rows = xp.grouped(**{name: xp[name].max() for name in items})
     # every item keeps a node
     counted = rows.filter((rows.soc_weight != 0.0) | (rows.soc_node == 0))
@@ -671,7 +739,7 @@ def _add_quantiles(
     averages = ["mean", "variance", "p_zero"]
     state = [*averages, "flagged", "at_zero", "goal", "unit", "q"]
     for _ in range(_STEPS):
-        pairs = xp.on(nodes.inner_join(xp.only(*state, "number"), xp.keys))
+        pairs = xp.on(xp.joined(nodes, xp.only(*state, "number"), xp.keys))
         members = [pairs[name] for name in ("a", "b", "scale")]
         law = family.law(members, pairs["q"], pairs)
         sums = [pairs.keep(pairs["weight"] * part).sum() for part in law]
@@ -708,100 +776,76 @@ def _check_names(tables: Mapping[str, Any]) -> None:
             )
 
 
-def _text_of(scored: Any, tables: Mapping[str, str], dialect: str) -> str:
+def _text_of(
+    scored: Any, sheet: _Sheet, tables: Mapping[str, str], dialect: str
+) -> str:
     """An expression over soc_table and soc_prior as a SELECT over `tables` of other names."""
-    import sqlglot
     from ibis.backends.sql import compilers
     from ibis.common.exceptions import IbisError
     from ibis.expr.operations import InMemoryTable
+    from sqlglot import ErrorLevel
     from sqlglot.errors import SqlglotError
 
     compiled, written = _DIALECTS.get(dialect, (dialect, dialect))
     if not (compiler := getattr(getattr(compilers, compiled, None), "compiler", None)):
+        close = difflib.get_close_matches(dialect.strip().lower(), _TESTED, n=1)
+        remedy = f"did you mean {close[0]!r}?" if close else f"use {', '.join(_TESTED)}"
         raise ItemsError(
-            f"dialect={shown(dialect)} is not one of those that Ibis writes"
+            f"dialect={shown(dialect)} is not one of those that Ibis writes: {remedy}"
         )
-    sources = {f"soc_{argument}": _named(name) for argument, name in tables.items()}
-    small = {f"soc_table_{k}": v for k, v in enumerate(scored.op().find(InMemoryTable))}
-    sources |= {table.name: _named(name) for name, table in small.items()}
-    write = _json_rows if dialect == "clickhouse" else _values
-    values = [write(name, v.data.to_pyarrow(v.schema)) for name, v in small.items()]
+    queries = {**sheet.definitions, "": scored}
+    small = {
+        table.name: table
+        for query in queries.values()
+        for table in query.op().find(InMemoryTable)
+    }
+    names = {name: f"soc_table_{k}" for k, name in enumerate(small)}
+    values = {
+        names[name]: _values(v.data.to_pyarrow(v.schema), dialect)
+        for name, v in small.items()
+    }
+    names |= {f"soc_{argument}": name for argument, name in tables.items()}
+    names |= {name: name for name in sheet.definitions}
     try:
-        tree: Any = compiler.to_sqlglot(scored)
-        _define(tree, values, written)
-        for node in list(tree.find_all(sqlglot.exp.Table)):
-            if node.name in sources:
-                source = sources[node.name].copy()
-                source.set("alias", node.args.get("alias"))
-                node.replace(source)
-        options = {"unsupported_level": sqlglot.ErrorLevel.RAISE, "copy": False}
-        text = str(tree.sql(dialect=written, **options))
-    except (IbisError, SqlglotError) as error:
+        selects = {name: compiler.to_sqlglot(query) for name, query in queries.items()}
+        _connect(
+            selects, {name: _named(table) for name, table in names.items()}, written
+        )
+        *definitions, (_, tree) = (values | selects).items()
+        for name, query in definitions:
+            # PostgreSQL plans these apart then, in less time
+            is_planned_apart = name in values or bool(query.args.get("group"))
+            materialized = (is_planned_apart and written == "postgres") or None
+            tree.with_(name, query, materialized=materialized, copy=False)
+        options = {"unsupported_level": ErrorLevel.RAISE, "copy": False}
+        return str(tree.sql(dialect=written, **options))
+    except (IbisError, SqlglotError, NotImplementedError) as error:
         reason = str(error).split("\n", 1)[0]
         raise ItemsError(
             f"posteriors cannot be written in dialect {dialect!r}: {reason}"
         ) from error
-    if len(text) > _MOST_TEXT:
-        remedy = 'load soc.export_prior(fit, "prior.parquet") as a table, and name it as prior='
-        raise FitError(
-            f"the SELECT would have {len(text):,} characters, over a million: {remedy}"
-        )
-    return text
 
 
-def _define(tree: Any, values: Sequence[Any], dialect: str) -> None:
-    """Begin with `values`, and write SELECTs so that engines plan them fast.
+def _connect(selects: dict[str, Any], sources: Mapping[str, Any], dialect: str) -> None:
+    """Replace names of tables in SELECTs, and for Spark tables that are read once by SELECTs.
 
-    Nested ones are too deep for the parsers of some engines, and become definitions. Spark takes
-    long to plan definitions, and numbers that it reads as decimals.
+    Spark takes long to plan definitions, and numbers that it reads as decimals.
     """
     from sqlglot import exp
 
-    clause = tree.find(exp.With)
-    queries = {definition.alias: definition.this for definition in clause.expressions}
-    # the user's table may be called t5 too
-    for table in tree.find_all(exp.Table):
-        if table.name in queries:
-            table.set("this", exp.to_identifier(f"soc_{table.name}"))
-    if dialect in _NESTING:
-        for literal in tree.find_all(exp.Literal):
+    reads = {name: [*query.find_all(exp.Table)] for name, query in selects.items()}
+    times = Counter(table.name for tables in reads.values() for table in tables)
+    for table in chain.from_iterable(reads.values()):
+        source = sources[table.name].copy()
+        if dialect in _NESTING and table.name in selects and times[table.name] == 1:
+            source = exp.Subquery(this=selects.pop(table.name))
+        source.set("alias", table.args.get("alias"))
+        table.replace(source)
+    for query in selects.values() if dialect in _NESTING else ():
+        for literal in query.find_all(exp.Literal):
             if not literal.is_string and "." in literal.name:
                 # one literal may be in several places
                 literal.set("this", literal.name.rstrip("D") + "D")
-    else:
-        queries = _flat(queries, tree)
-    definitions = [_defined(f"soc_{name}", query) for name, query in queries.items()]
-    clause.set("expressions", [*values, *definitions])
-    if dialect == "postgres":  # which plans these apart then, in less time
-        sums = (query for query in definitions if query.this.args.get("group"))
-        for definition in (*values, *sums):
-            definition.set("materialized", True)
-
-
-def _flat(queries: Mapping[str, Any], tree: Any) -> dict[str, Any]:
-    """Definitions by name, and nested SELECTs of these and of a query as further ones."""
-    from sqlglot import exp
-
-    parts = {}
-    for name, query in ({**queries, "": tree}).items():
-        for nested in reversed([*query.find_all(exp.Subquery)]):
-            part = nested.alias
-            while part in queries or part in parts:
-                part += "_"
-            parts[part] = nested.this
-            alias = exp.TableAlias(this=exp.to_identifier(nested.alias))
-            source = exp.to_identifier(f"soc_{part}")
-            nested.replace(exp.Table(this=source, alias=alias))
-        parts[name] = query
-    del parts[""]
-    return parts
-
-
-def _defined(name: str, query: Any) -> Any:
-    """A query that others read by its name."""
-    from sqlglot import exp
-
-    return exp.CTE(this=query, alias=exp.TableAlias(this=exp.to_identifier(name)))
 
 
 def _named(name: str) -> Any:
@@ -817,39 +861,35 @@ def _named(name: str) -> Any:
     )
 
 
-def _lists(table: Any) -> dict[str, list[Any]]:
-    """Columns of a table, of which those in single precision need nine digits."""
-    columns = {field.name: table[field.name].to_pylist() for field in table.schema}
-    for field in table.schema:
-        if str(field.type) == "float":
-            columns[field.name] = [float(f"{v:.9g}") for v in columns[field.name]]
-    return columns
-
-
-def _values(name: str, table: Any) -> Any:
-    """A named SELECT of rows of numbers as text, the only form that all engines read exactly."""
+def _values(table: Any, dialect: str) -> Any:
+    """A SELECT of rows of numbers, as text that an engine reads exactly and fast."""
     from sqlglot import exp
 
-    columns = _lists(table)
-    texts = [[str(value) for value in values] for values in columns.values()]
+    columns = {field.name: table[field.name].to_pylist() for field in table.schema}
+    kinds = {field.name: _KINDS[str(field.type)] for field in table.schema}
+    for name, (kind, _) in kinds.items():
+        if kind == "FLOAT":  # nine digits tell all of them apart
+            columns[name] = [float(f"{v:.9g}") for v in columns[name]]
     names: list[Any] = [exp.to_identifier(column, quoted=True) for column in columns]
-    kinds = {str: "TEXT", int: "BIGINT", float: "DOUBLE"}
+    if dialect == "clickhouse":  # which takes long to analyse many literals
+        schema = ", ".join(f"{name} {kind}" for name, (_, kind) in kinds.items())
+        lines = " ".join(map(json.dumps, zip(*columns.values(), strict=True)))
+        arguments = map(exp.Literal.string, (schema, lines))
+        call = exp.func("format", exp.var("JSONCompactEachRow"), *arguments)
+        return exp.select("*").from_(call)
+    if dialect in _LISTS and ("TEXT", "String") not in kinds.values():
+        lists = []
+        for name in names:
+            text = exp.Literal.string(",".join(map(str, columns[name.name])))
+            split = exp.func("string_to_array", text, exp.Literal.string(","))
+            numbers = exp.cast(split, f"{kinds[name.name][0]}[]")
+            unnested = exp.Anonymous(this="UNNEST", expressions=[numbers])
+            lists.append(unnested.as_(name, copy=False))
+        return exp.select(*lists, copy=False)
+    texts = [[str(value) for value in values] for values in columns.values()]
     typed = [
-        exp.cast(exp.column(column.copy()), kinds[type(values[0])]).as_(column.copy())
-        for column, values in zip(names, columns.values(), strict=True)
+        exp.cast(exp.column(name.copy()), kinds[name.name][0]).as_(name.copy())
+        for name in names
     ]
     rows = exp.values(list(zip(*texts, strict=True)), alias="soc_values", columns=names)
-    return _defined(name, exp.select(*typed).from_(rows))
-
-
-def _json_rows(name: str, table: Any) -> Any:
-    """A named SELECT of rows in one string: ClickHouse takes long to analyse many literals."""
-    from sqlglot import exp
-
-    kinds = {str: "String", int: "Int64", float: "Float64"}
-    columns = _lists(table)
-    kind = ", ".join(f"{column} {kinds[type(v[0])]}" for column, v in columns.items())
-    rows = " ".join(map(json.dumps, zip(*columns.values(), strict=True)))
-    arguments = [exp.var("JSONCompactEachRow"), *map(exp.Literal.string, (kind, rows))]
-    table_function = exp.Anonymous(this="format", expressions=arguments)
-    return _defined(name, exp.select("*").from_(table_function))
+    return exp.select(*typed).from_(rows)
