@@ -17,7 +17,7 @@ from .._lib.arrays import Columns, Floats, Ints, Pair
 from .._lib.errors import FitError, ItemsError
 from .._lib.laws import exceedance
 from .._lib.reprs import made_above
-from .._lib.work import long_work, parts, phase
+from .._lib.work import long_work, parts
 from ..data.causes import Evidence, cause_of
 from ..data.items import Items
 from ..data.sources import opened, sampled, word_columns
@@ -309,7 +309,9 @@ class Checks:
         if of_items:
             item, sample = items.sample(self.subset, rngs[1])
             where = ALL if len(item) == n else f"{len(item):,} random items"
-            groups |= self._arviz_groups(sample.columns, item, ends[:, item], rngs[1])
+            groups |= self._arviz_groups(
+                sample.columns, item, ends[:, item], leaves_out, rngs[1]
+            )
             if self.exact_draws and made_fit:
                 values = groups["loo_pit"][posterior.outcome.observed].to_numpy()
                 rows.append(pit.loo_pit_finding(values, where))
@@ -532,11 +534,17 @@ class Checks:
         return [Finding("clusters", ALL, n, factor, verdict=verdict)]
 
     def _arviz_groups(
-        self, columns: Columns, item: Ints, ends: Floats, rng: Generator
+        self,
+        columns: Columns,
+        item: Ints,
+        ends: Floats,
+        leaves_out: bool,
+        rng: Generator,
     ) -> dict[str, xr.Dataset]:
         """Groups of some items, and their PIT; if draws are exact also of items left out.
 
-        Without items whose outcomes say nothing, at which ArviZ's leave-one-out stops for all.
+        `leaves_out` says that `ends` are those of such items already. Without items whose outcomes
+        say nothing, at which ArviZ's leave-one-out stops for all.
         """
         posterior = posterior_under(self.posterior.curves.thin(_TREE_DRAWS))
         few = posterior.curves.even_draws(FEW_DRAWS)
@@ -555,8 +563,8 @@ class Checks:
         share = rng.random(len(item))
         cdfs = {"pit_values": ends}
         if self.exact_draws:
-            with phase("draws for ArviZ"):
-                cdfs["loo_pit"] = np.stack(cdf_without(posterior, columns))
+            without = ends if leaves_out else cdf_without(posterior, columns)
+            cdfs["loo_pit"] = np.stack(without)
         by_item = {"observed_data": columns[name].astype(outcome.dtype)}
         for group, (below, upto) in cdfs.items():
             by_item[group] = below + share * (upto - below)
