@@ -43,6 +43,7 @@ _DOUBTFUL = 0.05
 _FEW = 100
 # parts of the scores in which levels of a group may differ, where their curves do
 _SCORE_PARTS = (1, 4)
+_SIZE_PARTS = 8
 _UNTRUSTED = "leave-one-out is not to be trusted"
 _COLUMNS = ["elpd", "elpd_diff", "dse", "weight", "trust", "chosen", "reason"]
 
@@ -250,13 +251,18 @@ def _with_codes(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _exposure(best: Best, stats: Statistics) -> Iterator[Step]:
-    """A term in exposure, by what it gains at the mode."""
-    if best.prior.exposure or stats.noise_law:
+    """A term in exposure, by what it gains at the mode; beside zeros by shifts of large items."""
+    if best.prior.exposure or stats.noise_law or not sizes_vary(stats, stats.family):
         return
-    if sizes_vary(stats, stats.family):
-        prior = replace(best.prior, exposure=Spline())
+    prior = replace(best.prior, exposure=Spline())
+    if prior.zero:  # which look like effects of the exposure at the mode of a single family
+        items = best.gains.items
+        size = items.columns[stats.outcome.size]
+        nats = best.gains.shifts(equal_parts(size, _SIZE_PARTS, items.n))
+    else:
         pilot = find_pilot(stats, stats.family, prior, full=False)
-        yield Step(prior, pilot.gain_of("exposure") - _CHANCE, worth=0.0)
+        nats = pilot.gain_of("exposure")
+    yield Step(prior, nats - _CHANCE, worth=0.0)
 
 
 def _zeros(best: Best, stats: Statistics) -> Iterator[Step]:
