@@ -255,7 +255,8 @@ def _exposure(best: Best, stats: Statistics) -> Iterator[Step]:
     if best.prior.exposure or stats.noise_law or not sizes_vary(stats, stats.family):
         return
     prior = replace(best.prior, exposure=Spline())
-    if prior.zero:  # which look like effects of the exposure at the mode of a single family
+    # at the mode of a single family zeros look like effects of the exposure
+    if prior.zero:
         items = best.gains.items
         size = items.columns[stats.outcome.size]
         nats = best.gains.shifts(equal_parts(size, _SIZE_PARTS, items.n))

@@ -217,19 +217,18 @@ def approximated(
     if suffices(first.gaussian):
         return densities, first.gaussian
     steps = stepped(densities.fresh, optimised(), _CROSSES, rng)
-    return hardly_skewed(densities, steps, 1, rng)
+    return hardly_skewed(densities, steps, rng)
 
 
 def hardly_skewed(
-    densities: Densities, steps: Steps, rounds: int, rng: np.random.Generator
+    densities: Densities, steps: Steps, rng: np.random.Generator
 ) -> tuple[Densities, Gaussian]:
-    """Densities in coordinates that are hardly skewed, found in rounds, and a Gaussian there."""
+    """Densities in coordinates that are hardly skewed, by the slopes of steps; a Gaussian there."""
+    densities = _skewed(steps).densities(densities)
     size = len(steps.gaussian.location)
     centred = Gaussian(np.zeros(size), np.eye(size))
-    for _ in range(rounds):
-        densities = _skewed(steps).densities(densities)
-        evaluate = densities.fresh or densities.bound
-        steps = stepped(evaluate, centred, _CROSSES_OF_SKEWED, rng)
+    evaluate = densities.fresh or densities.bound
+    steps = stepped(evaluate, centred, _CROSSES_OF_SKEWED, rng)
     return densities, steps.gaussian
 
 

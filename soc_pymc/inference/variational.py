@@ -74,10 +74,6 @@ _FEWEST_DRAWS = 1000
 _MOST_DRAWS = 4000
 # natural gradient steps of a mean-field Gaussian that is poor
 _CROSSES = (1, 1)
-# rounds in which the skewness of one that stays poor is taken out, and the effective sample then
-# needed: against NUTS its weighted draws were as good as annealed ones
-_SKEWS = 2
-_FEWEST_UNSKEWED = 0.3
 # draws, and their effective sample, that show a first Gaussian to be good enough
 _PROMISE_DRAWS = 250
 _PROMISE = 0.3
@@ -86,7 +82,7 @@ _PROMISE = 0.3
 _ANNEALED = ((20, WIDER), (40, 1.3))
 _ENOUGH = 0.1  # effective sample that ends annealing
 # steps of resampled draws, by nat of the logarithm of an effective sample, and at most
-_STEPS_PER_NAT = 10.0
+_STEPS_PER_NAT = 20.0
 _MOST_STEPS = 20
 # largest change of a width between both
 _NARROWEST_STEP = 0.7
@@ -374,8 +370,7 @@ def _mended(
     weighed = _weighed_draws(densities, steps.gaussian, number, rng)
     if not _poor(weighed, densities.fewest):
         return densities, weighed
-    densities, gaussian = hardly_skewed(densities, steps, _SKEWS, rng)
-    densities = replace(densities, fewest=_FEWEST_UNSKEWED)
+    densities, gaussian = hardly_skewed(densities, steps, rng)
     return densities, _weighed_draws(densities, gaussian, number, rng)
 
 

@@ -144,13 +144,13 @@ def test_intervals_cover_at_every_size(n, sets, shape):
 @pytest.mark.slow
 @pytest.mark.parametrize("prior", [soc.InverseGamma(), soc.InverseGammaMixture()])
 def test_variational_fits_agree_with_nuts(prior):
-    """Means within 0.15 sd (0.3 of mixtures) and sds within 0.88 to 1.12 (0.8 to 1.25)."""
+    """Means within 0.15 sd (0.3 of mixtures) and sds within 0.88 to 1.12 (0.84 to 1.19)."""
     stats_ = soc.summarize(items_of(simulated(2000, 2.0, 3), 2.0), bins=20, joint=True, **QUIET)
     draws = [
         soc.calibration_curves(soc.fit(stats_, prior, method, **QUIET), [0.4, 1.0, 2.5])
         for method in (soc.VI(), soc.NUTS(draws=1500))
     ]
-    shift, ratio = (0.3, 1.25) if prior.mixture else (0.15, 1.0 / 0.88)
+    shift, ratio = (0.3, 1.19) if prior.mixture else (0.15, 1.0 / 0.88)
     for name in ("log_mean", "log_cv2"):
         vi, nuts = (
             x[name] if name in x else np.log(x["variance"]) - 2 * np.log(x["mean"]) for x in draws
