@@ -563,8 +563,9 @@ class Checks:
         share = rng.random(len(item))
         cdfs = {"pit_values": ends}
         if self.exact_draws:
-            without = ends if leaves_out else cdf_without(posterior, columns)
-            cdfs["loo_pit"] = np.stack(without)
+            cdfs["loo_pit"] = ends
+            if not leaves_out:
+                cdfs["loo_pit"] = np.stack(cdf_without(posterior, columns))
         by_item = {"observed_data": columns[name].astype(outcome.dtype)}
         for group, (below, upto) in cdfs.items():
             by_item[group] = below + share * (upto - below)
