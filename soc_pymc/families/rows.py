@@ -38,7 +38,7 @@ _DISPERSION_WIGGLE = 0.3  # in the curve's unit
 _DIFFERENCE_STEP = 4e-3  # step of differences, in units of both parameters
 # of a lattice of values: nodes an octave, and degree of polynomials between them
 _NODES = 4
-_DEGREE = 7
+_DEGREE = 9
 # relative distance of points that are one
 _SAME = 1e-14
 # where values give all derivatives up to the second, in steps
