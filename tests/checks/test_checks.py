@@ -286,6 +286,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "fault"), thinned(CASES, DEFAULT))
 def test_a_planted_fault_is_rejected(kind, fault):
     table = check_items(*faulty(fault, kind), kind).table
@@ -331,6 +332,7 @@ def test_verdicts_are_holms():
         assert {"ok", "warn"} <= set(wanted)
 
 
+@pytest.mark.slow
 def test_levels_and_ranges_that_are_off_fail_by_name():
     frame, rng = simulate(3000, 13), np.random.default_rng(0)
     frame["age"] = rng.normal(size=3000)

@@ -189,6 +189,7 @@ def test_fits_of_other_items_are_not_compared(fits, small_frame, small_statistic
         soc.compare(fits, half, **QUIET)
 
 
+@pytest.mark.slow
 def test_items_are_left_out_of_the_fit_that_they_made(example):
     """New items have no place in the fit. The test of the PIT sees both ends, ArviZ's only one."""
     fit, items = example("normal").fit, example("normal").items
@@ -264,6 +265,7 @@ REMEDIES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "first"), thinned(REMEDIES, REMEDIES[5:6]))
 def test_the_first_advice_makes_the_check_pass(fault, first):
     roles, prior = dict(COUNT_ROLES), STIFF if fault == "wiggle" else soc.Gamma()

@@ -82,6 +82,7 @@ def test_a_planted_item_of_every_kind_is_named(kind, example):
     assert worst.index[0] == row
 
 
+@pytest.mark.slow
 def test_statistics_have_no_items_to_list(items):
     stats_of = soc.summarize(items, joint=True, **QUIET)
     result = soc.check(soc.fit(stats_of, soc.Normal(groups=False), **QUIET), stats_of, **QUIET)

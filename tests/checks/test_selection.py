@@ -26,6 +26,7 @@ def case_statistics(name, frame, bins=20, **options):
     return soc.summarize(FAMILIES[name].items(frame), bins=bins, **QUIET, **options)
 
 
+@pytest.mark.slow
 def test_a_term_in_exposure_is_chosen_and_saved(tmp_path):
     stats = case_statistics("gamma", faulty_frame("exposure"))
     fit = soc.fit(stats, "auto", FAST, **QUIET)

@@ -109,6 +109,7 @@ def test_other_weights_are_refused_with_what_to_do(weight, words):
         soc.summarize(replace(items, source=frame), **QUIET)
 
 
+@pytest.mark.slow
 def test_sample_weights_of_the_estimator_and_the_calibration_curve():
     """Frequencies are rows that repeat, 0 leaves a row out; the curves are the same."""
     rng = np.random.default_rng(4)

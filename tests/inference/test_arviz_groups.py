@@ -289,6 +289,7 @@ def test_replicates_have_effects_of_bins(example):
     assert 0.5 < float(away.std()) < 1.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("silent", thinned([[0], [3, 7]], [[3, 7]]))
 def test_arviz_takes_bins_without_exposure(silent, tmp_path):
     """They are left out of the groups that leave-one-out reads, and saved fits have them all."""

@@ -166,6 +166,7 @@ def test_results_say_that_items_depend(fits, frame):
         soc.compare({"a": wide, "b": narrow}, stats, **QUIET)
 
 
+@pytest.mark.slow
 def test_wider_curves_leave_the_dispersion_as_it_is():
     """Where few clusters reach the ends; far draws of the curves there made 1.55 of 1.03."""
     rng = np.random.default_rng(1)

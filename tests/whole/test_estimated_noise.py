@@ -103,6 +103,7 @@ def by_quadrature(y, moderated, df, location, variance, probs=(0.05, 0.95)):
     return np.array([mean, sd, *np.interp(probs, np.cumsum(p) - 0.5 * p, theta)])
 
 
+@pytest.mark.slow
 def test_posteriors_are_those_of_quadrature(case):
     """The 5 farthest values and 5 others, to 1e-3 posterior sd, which is what the nodes allow."""
     frame, fit = case
@@ -327,6 +328,7 @@ def test_the_check_names_estimated_sds(df, prior_df):
     assert first.roles["noise_df"] == pytest.approx(df, rel=0.4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
     thinned(["heavy tails", "small sds too small", "precise vary more"], ["precise vary more"]),

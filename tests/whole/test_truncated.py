@@ -97,6 +97,7 @@ def log_density(fit, frame):
     return np.sum(law.logpmf(frame["y"]) - np.log1p(-law.pmf(0)))
 
 
+@pytest.mark.slow
 def test_check_and_compare_follow(some):
     """Nothing fails on a right fit; replicates have no 0; a scoreless prior loses to the curve.
 

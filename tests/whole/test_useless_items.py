@@ -58,6 +58,7 @@ def posterior_of(kind, scored, useless, place):
     return soc.item_posteriors(fit, items_of(kind, frame.iloc[:10], scored), **QUIET)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("scored", "place"), [(False, ""), (True, "among"), (True, "far")])
 @pytest.mark.parametrize("useless", thinned([2, 200], [200]))
