@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 from scipy import sparse, special
 
-from .._lib.arrays import Floats, Pair
+from .._lib.arrays import Floats, Ints, Pair
 from .._model.problem import Problem
 from ..families.mixtures import CurveBounds
 from .polynomials import NearRows, make_surrogates
@@ -25,7 +25,8 @@ class ZeroRows:
 
     # of the items with events of every row, then of every cell without events
     near: NearRows
-    members: sparse.csr_array  # (rows, pieces): 1 for these pieces of each row
+    row: Ints  # (pieces,): row of each of these pieces
+    members: sparse.csr_array  # (rows, pieces): 1 for the pieces of each row
     positive: Floats  # (rows, 1): items with events
     items: Floats  # (cells without events, 1)
     bounds: CurveBounds  # at the rows
@@ -61,12 +62,13 @@ class ZeroRows:
             for ends in (low, high)
         )
         pieces = np.arange(len(row))
+        events = row_of_cell[has_events]
+        positive = np.bincount(events, joint["n"][has_events], rows)
         return cls(
             near=NearRows(data, make_surrogates(data, low, high)),
+            row=row,
             members=sparse.csr_array((np.ones(len(row)), (row, pieces))),
-            positive=np.bincount(row_of_cell[has_events], joint["n"][has_events], rows)[
-                :, None
-            ],
+            positive=positive[:, None],
             items=joint["n"][zeros].astype(float)[:, None],
             bounds=bounds,
         )
@@ -76,8 +78,7 @@ class ZeroRows:
         rows = len(self.positive)
         location, dispersion = predictors[..., 0], predictors[..., 1]
         logit = predictors[..., -1].T
-        row = self.members.T @ np.arange(rows)
-        row = row.astype(np.int64)
+        row = self.row
         curves = self.bounds.represented(location, dispersion)
         value, slopes = self.near.values_and_slopes(*(curve.T[row] for curve in curves))
         log_family = special.log_expit(-logit)
