@@ -87,7 +87,8 @@ class Refits:
         densities = near_densities(self._built, self._without(line))
         points, log_weight = nearby_draws(densities, self._gaussian, most_k, rng)
         weight, k, _ = importance(log_weight)
-        return WithoutItem(self._curves(densities.draws(points)), weight, k)
+        posterior = posterior_draws(self._built.space, points)
+        return WithoutItem(self._curves(posterior), weight, k)
 
     def _start(self, fit: Fit) -> Pair:
         """Mean and sds of the fit's Gaussian, if it is in these coordinates; else the Laplace's."""

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import linalg
 
 from .._lib.arrays import Floats, Pair
-from .density import Densities, Evaluate, Values
+from .density import Densities, Evaluate, Weigh
 
 WIDER = 1.05
 """Factor on the widths of a Gaussian that is too narrow where the posterior is skewed."""
@@ -168,11 +168,14 @@ class Skewed:
 
         return skewed
 
-    def values(self, function: Values) -> Values:
+    def weigh(self, function: Weigh) -> Weigh:
         """A log density as that of u."""
-        return lambda rows: (
-            function(self.points(rows)) + np.log(self._rise(rows)).sum(axis=1)
-        )
+
+        def skewed(rows: Floats) -> Pair:
+            logp, levels = function(self.points(rows))
+            return logp + np.log(self._rise(rows)).sum(axis=1), levels
+
+        return skewed
 
     def _rise(self, rows: Floats) -> Floats:
         """Slopes of g."""
@@ -184,8 +187,8 @@ class Skewed:
         return replace(
             densities,
             bound=self.evaluate(densities.bound),
-            weights=self.values(densities.weights),
-            draws=lambda rows: densities.draws(self.points(rows)),
+            weighed=self.weigh(densities.weighed),
+            draws=lambda rows, levels: densities.draws(self.points(rows), levels),
             original=lambda rows: densities.original(self.points(rows)),
             fresh=fresh and self.evaluate(fresh),
         )

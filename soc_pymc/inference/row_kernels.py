@@ -26,12 +26,6 @@ def _add_scaled(factor, values, total):
 
 
 @_quick
-def _standardise(values, centre, per_unit):
-    for s in range(len(values)):
-        values[s] = (values[s] - centre) * per_unit
-
-
-@_quick
 def _terms(coefficients, degree):
     """Coefficients up to a degree in u, and to the next multiple of four powers of v."""
     return coefficients[: degree + 1, : degree // 4 * 4 + 4]
@@ -41,9 +35,29 @@ def _terms(coefficients, degree):
 def _evaluate(terms, u, v, inner, value):
     """Fill `value` (draws,) by Horner's scheme in both variables, four powers of v at a time."""
     _fill(value, 0.0)
+    number = terms.shape[1]
     for i in range(len(terms) - 1, -1, -1):
+        a, b, c, d = terms[i, 0], terms[i, 1], terms[i, 2], terms[i, 3]
+        if number == 4:  # one loop is much faster than several
+            for s in range(len(u)):
+                x = v[s]
+                value[s] = value[s] * u[s] + (((d * x + c) * x + b) * x + a)
+            continue
+        e, f, g, h = (
+            terms[i, number - 4],
+            terms[i, number - 3],
+            terms[i, number - 2],
+            terms[i, number - 1],
+        )
+        if number == 8:
+            for s in range(len(u)):
+                x = v[s]
+                high = ((h * x + g) * x + f) * x + e
+                inner_value = (((high * x + d) * x + c) * x + b) * x + a
+                value[s] = value[s] * u[s] + inner_value
+            continue
         _fill(inner, 0.0)
-        for j in range(terms.shape[1] - 4, -1, -4):
+        for j in range(number - 4, -1, -4):
             a, b, c, d = terms[i, j], terms[i, j + 1], terms[i, j + 2], terms[i, j + 3]
             for s in range(len(u)):
                 x = v[s]
@@ -186,17 +200,17 @@ def solve(information, tau, right, noise, diagonal):
 
 
 @_quick
-def _add_functions(design, deviations, g, first, n, place):
+def _add_functions(design, scale, deviations, g, first, n, place):
     """Add a row's functions (k,) times deviations from `first` on, four at a time."""
     last = len(design) - 1
     for k in range(0, last + 1, 4):
         second = min(k + 1, last)
         third = min(k + 2, last)
         fourth = min(k + 3, last)
-        a = design[k]
-        b = design[second] if second > k else 0.0
-        c = design[third] if third > second else 0.0
-        d = design[fourth] if fourth > third else 0.0
+        a = scale * design[k]
+        b = scale * design[second] if second > k else 0.0
+        c = scale * design[third] if third > second else 0.0
+        d = scale * design[fourth] if fourth > third else 0.0
         of_a = deviations[g, first + k, n]
         of_b = deviations[g, first + second, n]
         of_c = deviations[g, first + third, n]
@@ -206,15 +220,21 @@ def _add_functions(design, deviations, g, first, n, place):
 
 
 @_quick
+def _fill_place(values, centre, scale, place):
+    for s in range(len(values)):
+        place[s] = (values[s] - centre) * scale
+
+
+@_quick
 def _place(g, n, row, rows, deviations, centre, reach, u, v):
     """Fill the row's place in units of its polynomial; the number of draws outside its region."""
     (of_first, of_second), shared = rows[:2]
-    u[:] = shared[0, row]
-    v[:] = shared[1, row]
-    _add_functions(of_first[row], deviations, g, 0, n, u)
-    _add_functions(of_second[row], deviations, g, of_first.shape[1], n, v)
-    _standardise(u, centre[0, row], 1.0 / reach[0, row])
-    _standardise(v, centre[1, row], 1.0 / reach[1, row])
+    per_u = 1.0 / reach[0, row]
+    per_v = 1.0 / reach[1, row]
+    _fill_place(shared[0, row], centre[0, row], per_u, u)
+    _fill_place(shared[1, row], centre[1, row], per_v, v)
+    _add_functions(of_first[row], per_u, deviations, g, 0, n, u)
+    _add_functions(of_second[row], per_v, deviations, g, of_first.shape[1], n, v)
     outside = 0
     for s in range(len(u)):
         outside += (u[s] * u[s] >= 1.0) + (v[s] * v[s] >= 1.0)

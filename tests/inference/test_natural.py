@@ -18,7 +18,10 @@ def densities(evaluate):
         logp, gradient = evaluate(rows)
         return logp, gradient + rng.normal(0.0, 0.3, rows.shape)
 
-    return Densities(evaluate, lambda rows: evaluate(rows)[0], lambda rows: rows, noisy)
+    def weighed(rows):
+        return evaluate(rows)[0], rows
+
+    return Densities(evaluate, weighed, lambda rows, _: rows, noisy)
 
 
 def excess(target, location, factor):
