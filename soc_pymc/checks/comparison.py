@@ -27,7 +27,7 @@ from ..data.statistics import STATISTICS, Statistics
 from ..families.priors import Prior
 from ..fits.fit import PARETO_K, Fit, Method, Status, named_fits, other_total
 from ..inference.left_out import Refits, refits_of
-from ..posterior.averages import density_moments
+from ..posterior.averages import density_moments, follows_draws, moments_by_draws
 from ..posterior.item_columns import in_chunks, select
 from ..posterior.predictive import Posterior, posterior_of, posterior_under
 from .findings import OK
@@ -121,13 +121,20 @@ def leave_one_out(
     """
     n = items.n
     k = np.full(len(items.n), np.nan)
-    moments = partial(density_moments, posterior)
-    full, by_row, sway = in_chunks(moments, _CHUNK, items.columns, title)
+    curves = posterior.curves
+    by_draws = follows_draws(curves, len(n)) and curves.number * len(n) <= _MOST_NUMBERS
+    moments = partial(moments_by_draws if by_draws else density_moments, posterior)
+    step = curves.items_at_once if by_draws else _CHUNK
+    values = in_chunks(moments, step, items.columns, title)
+    full, by_row, sway = values[:3]
     number = np.clip((sway > _SWAY).sum(), _LEAST_SMOOTHED, _SMOOTHED)
     worst = np.argsort(-sway)[:number]
-    most = max(_FEWEST_DRAWS, _MOST_NUMBERS // number)
-    thinned = posterior_under(posterior.curves.thin(most))
-    density = thinned.log_density(select(items.columns, worst))
+    if by_draws:
+        density = values[3:, worst]
+    else:
+        most = max(_FEWEST_DRAWS, _MOST_NUMBERS // number)
+        thinned = posterior_under(curves.thin(most))
+        density = thinned.log_density(select(items.columns, worst))
     log_weight, k[worst] = smoothed(-density)
     by_row[worst] = special.logsumexp(log_weight + density, axis=0)
     loo = LeftOut(n, by_row, k, float(n @ (full - by_row)), len(density))

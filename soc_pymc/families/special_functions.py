@@ -132,8 +132,18 @@ def log_negative_binomial(
     count: ArrayLike, shape: ArrayLike, expected: ArrayLike
 ) -> Floats:
     """Log probability of a negative binomial count with this mean and Gamma shape."""
-    without_mean = _stirling_of_shape(count, _stirling_of_count(count), shape)
-    return _negative_binomial(count, without_mean, shape, expected)
+    counts = np.asarray(count, dtype=float)
+    shapes = np.asarray(shape, dtype=float)
+    if counts.ndim != 1 or shapes.shape[-1:] != counts.shape:
+        without_mean = _stirling_of_shape(counts, _stirling_of_count(counts), shapes)
+    else:  # it is 0 for counts of 0, which may be many
+        some = np.flatnonzero(counts)
+        without_mean = np.zeros(shapes.shape)
+        part = counts[some]
+        without_mean[..., some] = _stirling_of_shape(
+            part, _stirling_of_count(part), shapes[..., some]
+        )
+    return _negative_binomial(counts, without_mean, shapes, expected)
 
 
 @in_blocks

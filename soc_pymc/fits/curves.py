@@ -301,12 +301,10 @@ class Curves:
         labels = np.empty(0) if group is None else np.asarray(group)
         if len(labels) and (labels == labels[0]).all():  # as in the cells of a table
             total = reduce(self._of_group(curve, str(labels[0]))) @ basis.T
+        elif len(labels):
+            total = self._of_groups(curve, labels, basis, reduce)
         else:
             total = reduce(self.draws(name)) @ basis.T
-            items_of = pd.Series(score).groupby(labels).indices if len(labels) else {}
-            for label, items in items_of.items():
-                of_group = reduce(self._of_group(curve, str(label)))
-                total[:, items] = of_group @ basis[items].T
         terms = {
             f"{name}_of_atom": self.atom(score)[:, None]
             == np.arange(len(self.atoms)) + 1
@@ -324,6 +322,28 @@ class Curves:
             if variable in self.posterior and basis.any():
                 total += reduce(self.draws(variable)) @ basis.T
         return total + self._bin_effects(name, score, reduce)
+
+    def _of_groups(
+        self, curve: str, labels: NDArray[Any], basis: Floats, reduce: _Reduce
+    ) -> Floats:
+        """Draws of one curve at items of several groups, from the functions of its knots."""
+        code, groups = pd.factorize(labels)
+        order = np.argsort(code, kind="stable")
+        ends = np.searchsorted(code[order], np.arange(len(groups) + 1))
+        known: dict[str, int] = {}
+        # the draws of all levels are reduced at once
+        if len(self.groupings) == 1 and not self.prior.monotone:
+            (grouping, levels), *_ = self.groupings.items()
+            known = {level: k for k, level in enumerate(levels)}
+            of_levels = reduce(self.draws(f"{self._variable(curve)}_of_{grouping}"))
+        parts = []
+        for k, label in enumerate(map(str, groups)):
+            if label in known:
+                of_group = of_levels[:, known[label]]
+            else:
+                of_group = reduce(self._of_group(curve, label))
+            parts.append(of_group @ basis[order[ends[k] : ends[k + 1]]].T)
+        return np.concatenate(parts, axis=1).take(np.argsort(order), axis=1)
 
     def _of_group(self, curve: str, label: str) -> Floats:
         """Values of a group's curve at the knots, (draws, k): effects of crossed groups add up."""

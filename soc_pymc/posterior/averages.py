@@ -420,6 +420,20 @@ def density_moments(posterior: Posterior, columns: Columns) -> Floats:
     return _over_members(posterior, columns, 3, _density_moments, posterior)
 
 
+def follows_draws(curves: Curves, items: int) -> bool:
+    """Return True if averages over this number of items are taken over all draws."""
+    are_few = items < _FEWEST_PER_GROUP * len(curves.groups)
+    return (are_few and not curves.prior.gridded) or bool(why_no_table(curves))
+
+
+def moments_by_draws(posterior: Posterior, columns: Columns) -> Floats:
+    """`density_moments` over all draws, followed by these log densities, (3 + draws, n)."""
+    log_density = posterior.log_density(columns)
+    equal = np.full(log_density.shape, 1.0 / len(log_density))
+    moments = _density_moments(log_density, None, equal, ())
+    return np.concatenate([moments, log_density])
+
+
 def cdf_without(posterior: Posterior, columns: Columns) -> Pair:
     """`cdf_interval` of items that are left out of the fit, as draws weighted by 1 / p say."""
     drawn = posterior_under(posterior.curves.thin(_DRAWS_WITHOUT))
@@ -454,9 +468,7 @@ def _over_members(
     curves = posterior.curves
     family = posterior.family
     summaries = np.full((number, len(columns["score"])), np.nan)
-    are_few = len(columns["score"]) < _FEWEST_PER_GROUP * len(curves.groups)
-    by_draws = are_few and not curves.prior.gridded
-    if not (by_draws or why_no_table(curves)):
+    if not follows_draws(curves, len(columns["score"])):
         before = table_items(curves, prior_columns(posterior.outcome, columns))
         for part, theta in prior_table.posterior_nodes(table_of(curves), before):
             members = family.to_curves(theta.a, theta.b)
