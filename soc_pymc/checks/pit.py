@@ -26,7 +26,7 @@ from .._lib.laws import exceedance, uniform_distance, uniform_p_value
 from .._lib.reprs import digits, number
 from ..families.outcome import Outcome
 from ..fits.curves import Curves
-from ..posterior.averages import cdf_interval
+from ..posterior.averages import cdf_interval, follows_draws, proper
 from ..posterior.item_columns import in_chunks, select
 from ..posterior.predictive import Posterior
 from .findings import ALL, FAIL, FAILS, OK, WARN, WARNS, Finding, Remedy
@@ -356,7 +356,11 @@ def curve_shifts(
     log_density = posterior.log_density(columns, draws)
     ratio = np.exp(log_density - log_density.max(axis=0))
     departure = ratio / ratio.mean(axis=0) - 1.0
-    share = pit_upto_grid(*cdf_interval(posterior, columns))
+    if follows_draws(posterior.curves, len(n)):
+        ends = proper(*posterior.cdf_by_draw(columns, draws).mean(axis=1))
+    else:
+        ends = cdf_interval(posterior, columns)
+    share = pit_upto_grid(*ends)
     shifts = [departure[:, part] @ share[part] / part.sum() for part in weight > 0.0]
     return np.stack(shifts, axis=1)
 

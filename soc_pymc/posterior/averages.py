@@ -40,8 +40,10 @@ _SAMPLE = 40
 _WITHIN = 0.02
 # draws of distributions of items left out, which tests of thousands of items compare
 _DRAWS_WITHOUT = 250
-# items of a group, on average, from which its part of the table takes less time than all draws
+# items of a group, on average, from which its part of the table takes less time than all draws, and
+# those where it has cells of sizes, too
 _FEWEST_PER_GROUP = 100
+_FEWEST_BY_SIZE = 500
 
 # From log densities (members, n) of outcomes, the ends (2, members, n) of their cdf intervals, made
 # when called, weights (members, n), and the loadings of their
@@ -422,8 +424,10 @@ def density_moments(posterior: Posterior, columns: Columns) -> Floats:
 
 def follows_draws(curves: Curves, items: int) -> bool:
     """Return True if averages over this number of items are taken over all draws."""
-    are_few = items < _FEWEST_PER_GROUP * len(curves.groups)
-    return (are_few and not curves.prior.gridded) or bool(why_no_table(curves))
+    prior = curves.prior
+    fewest = _FEWEST_PER_GROUP if prior.exposure is None else _FEWEST_BY_SIZE
+    are_few = items < fewest * len(curves.groups)
+    return (are_few and not prior.gridded) or bool(why_no_table(curves))
 
 
 def moments_by_draws(posterior: Posterior, columns: Columns) -> Floats:
