@@ -10,6 +10,7 @@ and Dunson 2018).
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -94,12 +95,19 @@ def natural_spline(position: ArrayLike, knots: ArrayLike, values: ArrayLike) -> 
     if len(k) == 2:
         right = ((u - k[0]) / (k[1] - k[0]))[column]
         return (1.0 - right) * v[0] + right * v[1]
-    spline = CubicSpline(k, v, bc_type="natural")
+    spline = _interpolating(k.tobytes(), v.tobytes(), v.shape)
     inside = np.clip(u, k[0], k[-1])
     inner = spline(inside)
     beyond = np.flatnonzero(inside != u)
     inner[beyond] += (u - inside)[beyond][column] * spline(inside[beyond], 1)
     return inner
+
+
+@lru_cache(maxsize=16)  # the same few knots are asked for again and again
+def _interpolating(knots: bytes, values: bytes, shape: tuple[int, ...]) -> CubicSpline:
+    """Natural splines from the bytes of knots and values of a shape."""
+    points = np.frombuffer(values).reshape(shape)
+    return CubicSpline(np.frombuffer(knots), points, bc_type="natural")
 
 
 @dataclass(frozen=True, eq=False)
