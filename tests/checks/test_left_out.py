@@ -136,8 +136,8 @@ def evaluated(monkeypatch):
 
             return call
 
-        bound, weights = counted(densities.bound), counted(densities.weights)
-        return dataclasses.replace(densities, bound=bound, weights=weights)
+        bound, weighed = counted(densities.bound), counted(densities.weighed)
+        return dataclasses.replace(densities, bound=bound, weighed=weighed)
 
     for module in (variational, left_out_module):
         monkeypatch.setattr(module, "near_densities", counting)
