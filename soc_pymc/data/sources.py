@@ -10,6 +10,7 @@ import functools
 import glob
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -41,6 +42,12 @@ _NUMBERS = (
 )
 # bytes of files that are read once, and held for several passes
 _MOST_HELD = 1 << 24
+# bytes of a table of such files that is kept for the next reader
+_MOST_KEPT = 1 << 26
+# seconds after which a file that is written again has another time
+_SETTLED = 2.0
+# the files that were read last: their versions, and their table
+_kept: dict[Any, "pa.Table"] = {}
 _AT_ONCE = 1_000_000  # rows of a batch
 _MOST_NAMES = 20  # in an error
 # engines of Ibis that run in this process
@@ -243,12 +250,34 @@ def open_rows(
         if kind_of(source) != "files":
             table = _in_memory(source, columns)
             return LocalTable(table.schema, table)
-        paths = paths_of(source)
-        held = hold and sum(map(os.path.getsize, paths)) <= _MOST_HELD
-        reader = _arrow_reader(_query("*", paths, "" if held else "LIMIT 0"), _AT_ONCE)
-        names = chosen(reader.schema.names, columns)
-        rows = LocalTable(reader.schema, reader.read_all() if held else None, paths)
-        return rows.select(*names)
+        rows = _rows_of_files(paths_of(source), hold)
+        return rows.select(*chosen(rows.columns, columns))
+
+
+def _rows_of_files(paths: list[str], hold: bool) -> LocalTable:
+    """All columns of files, which are not read again if they are those that were read last."""
+    version = _version_of(paths)
+    if version in _kept:
+        return LocalTable(_kept[version].schema, _kept[version], paths)
+    if not hold or sum(map(os.path.getsize, paths)) > _MOST_HELD:
+        schema = _arrow_reader(_query("*", paths, "LIMIT 0"), _AT_ONCE).schema
+        return LocalTable(schema, None, paths)
+    table = _arrow_reader(_query("*", paths), _AT_ONCE).read_all()
+    if version is not None and table.nbytes <= _MOST_KEPT:
+        _kept.clear()
+        _kept[version] = table
+    return LocalTable(table.schema, table, paths)
+
+
+def _version_of(paths: list[str]) -> Any:
+    """What changes when files are written again; None if one was written a moment ago."""
+    files = [os.stat(path) for path in paths]
+    newest = max(max(file.st_mtime, file.st_ctime) for file in files)
+    if time.time() - newest < _SETTLED:
+        return None
+    times = [(file.st_mtime_ns, file.st_ctime_ns) for file in files]
+    sizes = [(file.st_ino, file.st_size) for file in files]
+    return tuple(zip(paths, times, sizes, strict=True))
 
 
 def opened(
