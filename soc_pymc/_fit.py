@@ -10,7 +10,7 @@ from ._lib.work import long_work, phase
 from .checks.selection import choose
 from .data.statistics import Statistics
 from .families.priors import Prior
-from .fits.fit import Fit, Method
+from .fits import Fit, Method
 from .inference import fitting
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from .data.items import Items, check_outcomes
 from .families.family import Family
 from .families.mixtures import NEAR_ZERO
 from .families.scales import LARGEST
-from .fits.fit import Fit
+from .fits import Fit
 from .posterior.item_columns import (
     ThetaMixture,
     in_chunks,

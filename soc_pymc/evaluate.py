@@ -30,9 +30,9 @@ from .data.items import NO_SCORE, Items, Roles, check_outcomes, is_group
 from .data.sources import batches
 from .data.statistics import MOST_Z, Statistics, variation
 from .data.summaries import summarize
-from .families.outcome import Outcome
+from .families.family import Outcome
 from .families.scales import LINEAR, LOG
-from .fits.fit import Fit, named_fits
+from .fits import Fit, named_fits
 from .posterior.averages import further_cdf_interval, scorer
 from .posterior.item_columns import (
     frame_columns,

@@ -35,7 +35,7 @@ from pytensor.tensor.utils import safe_signature
 
 from .._lib.arrays import Floats, Pair
 from ..families import FAMILIES
-from .mixture_cells import MixtureCells
+from .mixtures import MixtureCells
 
 __all__ = [
     "Function",

@@ -25,7 +25,7 @@ from .coordinates import (
     bent,
     level_shares,
 )
-from .mixture_grid import PlacedMixture, place_mixture
+from .mixtures import PlacedMixture, place_mixture
 from .pilot import Pilot, find_pilot
 from .rows import rows_of
 from .terms import Labels

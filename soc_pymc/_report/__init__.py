@@ -37,7 +37,7 @@ from ..data.items import Items, check_items
 from ..data.sources import arrow_table, kind_of, opened
 from ..data.statistics import Statistics
 from ..families.scales import LARGEST
-from ..fits.fit import FIT, Fit, other_total_of_statistics
+from ..fits import FIT, Fit, other_total_of_statistics
 from ..plots.curves import fitted_curves
 from ..plots.style import picture_of
 from ..posterior.averages import scorer
@@ -54,7 +54,7 @@ from ..posterior.item_columns import (
 from ..posterior.predictive import posterior_of
 from ..posterior.scoring import item_posteriors
 from ..posterior.weights import P_ZERO
-from ..quantities.curves import statistics_of
+from ..quantities import statistics_of
 
 __all__ = ["report"]
 

@@ -25,8 +25,8 @@ from .._lib.work import long_work, phase
 from ..data.items import Items
 from ..data.statistics import STATISTICS, Statistics
 from ..families.priors import Prior
-from ..fits.fit import PARETO_K, Fit, Method, Status, named_fits, other_total
-from ..inference.left_out import Refits, refits_of
+from ..fits import PARETO_K, Fit, Method, Status, named_fits, other_total
+from ..inference.fitting import Refits, refits_of
 from ..posterior.averages import density_moments
 from ..posterior.item_columns import in_chunks, select
 from ..posterior.predictive import Posterior, posterior_of, posterior_under

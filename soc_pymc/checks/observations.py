@@ -21,7 +21,7 @@ from ..data.items import ANY_ITEMS, Items, NormalItems, Roles
 from ..data.statistics import Statistics, refuse_weights
 from ..data.summaries import Options, totals_of
 from ..families.rows import RowSums
-from ..fits.curves import Curves
+from ..fits import Curves
 from ..posterior.item_columns import (
     bin_scores_of,
     check_statistics,

@@ -15,7 +15,7 @@ from .._lib.arrays import Columns, Floats, Ints
 from .._lib.errors import ItemsError
 from .._lib.reprs import digits
 from .._lib.work import phase
-from ..families.outcome import Outcome
+from ..families.family import Outcome
 from ..families.scales import LARGEST_COUNT, Bounds
 from .binning import (
     CELL_SUMS,

@@ -17,8 +17,7 @@ from .._lib.arguments import POSITIVE, Real, shown, switch
 from .._lib.arrays import Ints
 from .._lib.errors import ItemsError, StatisticsError
 from ..families import OUTCOMES, family_of_kind
-from ..families.family import Family
-from ..families.outcome import Outcome
+from ..families.family import Family, Outcome
 from ..families.scales import Bounds
 from .formulas import FOLD_PRIME, MOST_FOLDS, near_whole
 from .sources import chosen, kind_of

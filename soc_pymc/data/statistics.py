@@ -17,9 +17,8 @@ from .._lib.errors import StatisticsError
 from .._lib.files import Saved, read_saved, save_netcdf
 from .._lib.reprs import html_table, lines, of_statistics
 from ..families import family_of_kind
-from ..families.family import Family
+from ..families.family import Family, Outcome
 from ..families.noise import NoiseLaw
-from ..families.outcome import Outcome
 from ..families.scales import LINEAR, SCORE_WEIGHT, STEPS
 from .binning import EXTREMES, added, stand_out
 from .formulas import BLOCKS

@@ -21,7 +21,7 @@ from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
 from .._lib.reprs import digits
 from .._lib.work import with_progress
 from ..families import OUTCOMES
-from ..families.outcome import Outcome
+from ..families.family import Outcome
 from ..families.scales import MOST_VALUE_CELL, SCORE_WEIGHT
 from . import binning
 from .causes import Evidence, cause_of

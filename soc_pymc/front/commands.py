@@ -26,7 +26,7 @@ from .._model.rows import rows_of
 from ..checks._check import check_sample
 from ..data.sources import column_names
 from ..families.scales import RANK, SCALES
-from ..fits.fit import fit_rows
+from ..fits import fit_rows
 from ..posterior.item_columns import refuse_weighted
 from ..posterior.scoring import is_folder
 from . import arguments

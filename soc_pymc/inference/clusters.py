@@ -28,7 +28,7 @@ from ..data.statistics import Statistics, from_tables, undated
 from ..families import FAMILIES
 from ..families.priors import Prior
 from ..families.scales import Scale
-from ..fits.fit import Fit
+from ..fits import Fit
 from .density import SAMPLED
 
 # most share of the information that leaving out one block removes

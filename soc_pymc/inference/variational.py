@@ -29,7 +29,7 @@ from .._lib.errors import FitError
 from .._lib.laws import smoothed
 from .._lib.work import Phase, phase
 from .._model.problem import Problem
-from ..fits.fit import PARETO_K, Status
+from ..fits import PARETO_K, Status
 from .density import (
     Densities,
     Evaluate,

@@ -24,7 +24,7 @@ from .._lib.reprs import counted
 from ..families import FAMILIES
 from ..families.rows import MEAN_ONLY
 from ..families.scales import LINEAR, LOG, Scale
-from ..fits.fit import FIT, Fit
+from ..fits import FIT, Fit
 from ..posterior.averages import scorer
 from ..posterior.calibration import (
     bands,
@@ -33,7 +33,7 @@ from ..posterior.calibration import (
     default_scores,
 )
 from ..posterior.predictive import posterior_of
-from ..quantities.curves import SHARES, score_quantiles
+from ..quantities import SHARES, score_quantiles
 from . import style
 from .style import AX, Panels
 

@@ -25,8 +25,7 @@ from ..data.statistics import STATISTICS, Statistics
 from ..families import family_of
 from ..families.priors import Prior
 from ..families.scales import LINEAR, LOG, LOGIT, SCALES
-from ..fits.curves import Curves
-from ..fits.fit import Fit
+from ..fits import Curves, Fit
 from .item_columns import bin_scores_of, warn_of_extrapolation
 from .predictive import Posterior, posterior_of, posterior_under
 from .weights import P_ZERO, moment_variables

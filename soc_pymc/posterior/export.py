@@ -32,8 +32,7 @@ from ..data.formulas import exact
 from ..data.items import ANY_ITEMS, CROSS, ITEMS, Items, Roles
 from ..data.sources import chosen, kind_of, small_table
 from ..families.scales import MIDDLE
-from ..fits.curves import Curves
-from ..fits.fit import FIT, Fit
+from ..fits import FIT, Curves, Fit
 from ..prior_table import PriorTable, by_group, checksum, posterior_summaries
 from .averages import scorer, table_items
 from .item_columns import posterior_roles, refuse_taken

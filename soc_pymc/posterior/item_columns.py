@@ -28,10 +28,9 @@ from ..data.items import (
 )
 from ..data.sources import arrow_table
 from ..data.statistics import Statistics
-from ..families.family import Family
-from ..families.outcome import Outcome
+from ..families.family import Family, Outcome
 from ..families.scales import RANK, SCORE_WEIGHT, Scale
-from ..fits.curves import Curves
+from ..fits import Curves
 
 # Arrays of one length by role: score, outcome, size and ``group``. Where an item stands for several
 # whose scores differ, ``spread`` is the variance of the first curve over them.

@@ -20,7 +20,7 @@ from ..data.items import ONE_SCORE
 from ..families.noise import NOISE_LAW
 from ..families.rows import MEAN_ONLY
 from ..families.scales import RANK
-from ..fits.curves import SIZE_WIDTH, Curves
+from ..fits import SIZE_WIDTH, Curves
 from ..prior_table import FORMAT, POLYNOMIALS, PriorTable
 from .weights import SmoothWeights, weights_of
 
