@@ -10,9 +10,8 @@ import pandas as pd
 import xarray as xr
 from scipy import optimize, special
 
-from ._lib.arguments import PROBABILITY, SEED, A, Whole
+from ._lib.arguments import PROBABILITY, SEED, A, FitError, ItemsError, Whole
 from ._lib.arrays import Columns, Floats, Pair, Triple, equal_parts
-from ._lib.errors import FitError, ItemsError
 from ._lib.work import phase, with_progress
 from .checks.comparison import cross_validate, warn_of_clusters
 from .checks.findings import ALL, FAIL, OK, SIDES, Result, result_table

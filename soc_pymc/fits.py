@@ -20,9 +20,8 @@ from scipy import sparse
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
-from ._lib.arguments import A, OneOf, shown
+from ._lib.arguments import A, FitError, OneOf, shown
 from ._lib.arrays import Bools, Floats, Ints, Pair
-from ._lib.errors import FitError
 from ._lib.files import Saved, read_saved, save_netcdf
 from ._lib.reprs import (
     Entries,

@@ -14,9 +14,8 @@ from numpy.typing import ArrayLike
 from scipy import linalg, optimize, special
 from scipy.optimize import elementwise
 
-from ._lib.arguments import OneOf, convert_fields
+from ._lib.arguments import FitError, OneOf, convert_fields
 from ._lib.arrays import Bools, Columns, Floats, Ints, Pair, Triple
-from ._lib.errors import FitError
 from ._lib.reprs import short
 from ._lib.work import ordered_map, phase
 from ._model.mixtures import cell_points

@@ -19,6 +19,7 @@ from ._lib.arguments import (
     PROBABILITY,
     SEED,
     A,
+    FitError,
     OneOf,
     OrNone,
     Whole,
@@ -26,7 +27,6 @@ from ._lib.arguments import (
     shown,
 )
 from ._lib.arrays import Bools, Columns, Floats, Ints, Pair, equal_parts, middle_shares
-from ._lib.errors import FitError
 from ._lib.work import long_work, phase, with_progress
 from .checks.findings import (
     ALL,

@@ -16,9 +16,8 @@ from markupsafe import Markup
 from scipy import special
 
 from .. import __version__, decisions, plots, quantities
-from .._lib.arguments import SEED, A, OrNone, Real, names_of, path_of
+from .._lib.arguments import SEED, A, FitError, OrNone, Real, names_of, path_of
 from .._lib.arrays import Columns, Floats, Ints
-from .._lib.errors import FitError
 from .._lib.files import replacing
 from .._lib.reprs import code_of, html_table, number, short, visible
 from .._lib.work import long_work, one_blas_thread, phase

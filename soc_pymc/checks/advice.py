@@ -18,8 +18,8 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 from scipy import special
 
+from .._lib.arguments import SocError
 from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, equal_parts
-from .._lib.errors import SocError
 from .._lib.laws import smoothed
 from .._lib.reprs import code_of, counted
 from ..data.items import NO_SCORE, Items

@@ -10,15 +10,16 @@ import pandas as pd
 import xarray as xr
 from scipy import optimize, special
 
-from .._lib.arguments import SEED, Whole
-from .._lib.arrays import Floats, Ints
-from .._lib.errors import (
+from .._lib.arguments import (
+    SEED,
     ConvergenceWarning,
     FitError,
     ItemsWarning,
     StatisticsError,
+    Whole,
     warn_user,
 )
+from .._lib.arrays import Floats, Ints
 from .._lib.laws import smoothed
 from .._lib.reprs import Table, counted
 from .._lib.work import long_work, phase

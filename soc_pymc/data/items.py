@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from .._lib.arguments import POSITIVE, Real, shown, switch
+from .._lib.arguments import POSITIVE, ItemsError, Real, StatisticsError, shown, switch
 from .._lib.arrays import Ints
-from .._lib.errors import ItemsError, StatisticsError
 from ..families import OUTCOMES, family_of_kind
 from ..families.family import Family, Outcome
 from ..families.scales import Bounds

@@ -11,9 +11,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from .._lib.arguments import BOOLEAN, A, shown
+from .._lib.arguments import BOOLEAN, A, StatisticsError, shown
 from .._lib.arrays import Bools, Columns, Floats, Ints, equal_parts
-from .._lib.errors import StatisticsError
 from .._lib.files import Saved, read_saved, save_netcdf
 from .._lib.reprs import html_table, lines, of_statistics
 from ..families import family_of_kind

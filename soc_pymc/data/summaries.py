@@ -10,14 +10,17 @@ from numpy.typing import ArrayLike
 
 from .._lib.arguments import (
     BOOLEAN,
+    ItemsError,
+    ItemsWarning,
     OneOf,
     OrNone,
+    StatisticsError,
     Whole,
     numbers_of,
     switch,
+    warn_user,
 )
 from .._lib.arrays import Columns, Floats, middle_shares
-from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
 from .._lib.reprs import digits
 from .._lib.work import with_progress
 from ..families import OUTCOMES

@@ -12,6 +12,7 @@ from .._lib.arguments import (
     POSITIVE,
     PROBABILITY,
     A,
+    FitError,
     OrNone,
     Whole,
     numbers_of,
@@ -19,7 +20,6 @@ from .._lib.arguments import (
     switch,
 )
 from .._lib.arrays import Floats, Ints, Pair, Triple, equal_parts
-from .._lib.errors import FitError
 from .._lib.reprs import counted
 from ..families import FAMILIES
 from ..families.rows import MEAN_ONLY

@@ -17,6 +17,8 @@ from scipy import stats
 from .._lib.arguments import (
     PROBABILITY,
     A,
+    FitError,
+    ItemsError,
     OrNone,
     Real,
     Whole,
@@ -25,7 +27,6 @@ from .._lib.arguments import (
     shown,
 )
 from .._lib.arrays import Bools, Floats
-from .._lib.errors import FitError, ItemsError
 from .._lib.reprs import counted, number
 from ..checks._check import CheckResult
 from ..checks.advice import residuals

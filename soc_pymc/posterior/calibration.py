@@ -11,14 +11,16 @@ from .._lib.arguments import (
     PROBABILITY,
     SEED,
     A,
+    FitError,
+    ItemsWarning,
     numbers_of,
     per_item,
     refuse_beyond_memory,
     shown,
     switch,
+    warn_user,
 )
 from .._lib.arrays import Columns, Floats
-from .._lib.errors import FitError, ItemsWarning, warn_user
 from .._lib.work import one_blas_thread
 from ..data.items import CROSS, MARK, label_of
 from ..data.statistics import STATISTICS, Statistics
