@@ -547,11 +547,6 @@ class Fit:
         return {name: value for name, value in vars(self).items() if name != "curves"}
 
     @property
-    def one_score(self) -> bool:
-        """True if all items have one score, or none."""
-        return self.curves.one_score
-
-    @property
     def one_draw(self) -> bool:
         """True if there is only one draw, without uncertainty and leave-one-out."""
         return self.curves.number == 1
@@ -575,11 +570,6 @@ class Fit:
     def groups(self) -> tuple[str, ...]:
         """Groups with their own deviations; combinations of several columns as ``"FR × phone"``."""
         return self.curves.groups
-
-    @property
-    def groupings(self) -> dict[str, tuple[str, ...]]:
-        """Levels with their own deviations, by the dim of their grouping: group_1, group_2, ..."""
-        return self.curves.groupings
 
     def summary(self) -> pd.DataFrame:
         """The fit in a few rows: both curves, R-squared, smoothing and Pareto k.

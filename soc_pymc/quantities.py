@@ -48,6 +48,8 @@ from .data.items import Grouping, Items, Roles, label_of
 from .data.statistics import STATISTICS, Statistics
 from .families.scales import LINEAR, LOG, LOGIT, SCORE_WEIGHT
 from .fits import FIT, PARETO_K, Curves, Fit
+from .inference.fit_tree import draw_densities
+from .inference.variational import importance
 from .posterior.calibration import calibration_curves, curve_variables
 from .posterior.item_columns import (
     BinPositions,
@@ -966,10 +968,7 @@ def sensitivity(
     """
     fit = FIT(fit, "fit")
     stats = STATISTICS(stats, "stats")
-    from arviz_stats import psense
-
-    from .inference.fit_tree import draw_densities  # these load PyMC
-    from .inference.variational import importance
+    from arviz_stats import psense  # which takes long to import
 
     check_draws(fit, "the fit")
     if (number := fit.curves.number) < _FEWEST:

@@ -29,6 +29,7 @@ from ..families.noise import NoiseLaw, df_of_spread
 from ..families.priors import Prior, Spline
 from ..families.scales import LINEAR
 from ..fits import Fit
+from ..inference.fitting import rough_curves
 from ..posterior.item_columns import places
 from ..posterior.predictive import MixturePosterior, Posterior, posterior_under, widened
 from .comparison import mixture_weights
@@ -760,9 +761,6 @@ class QuickFits:
 
     def _fitted(self, prior: Prior, roles: Any) -> Floats:
         """Log densities (rows,) of items left out of a fit; NaN if it takes long."""
-        # which loads PyMC
-        from ..inference.fitting import rough_curves
-
         if "group" in roles:
             prior = replace(prior, groups=True)
         data = _with_roles(self.data, roles)

@@ -27,7 +27,7 @@ from ..data.items import Items
 from ..data.statistics import STATISTICS, Statistics
 from ..families.priors import Prior
 from ..fits import PARETO_K, Fit, Method, Status, named_fits, other_total
-from ..inference.fitting import Refits, refits_of
+from ..inference.fitting import Refits, fit_prior, refits_of
 from ..posterior.averages import density_moments
 from ..posterior.item_columns import in_chunks, select
 from ..posterior.predictive import Posterior, posterior_of, posterior_under
@@ -417,7 +417,6 @@ def cross_validate(
     ['items', 'elpd', 'per_item', 'converged', 'trust']
     """
     stats = STATISTICS(stats, "stats")
-    from ..inference.fitting import fit_prior  # which loads PyMC
 
     if stats.folds < 2:
         raise StatisticsError(

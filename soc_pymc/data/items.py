@@ -142,11 +142,6 @@ class Roles(dict[str, str]):
         return self.get("score") != NO_SCORE
 
     @property
-    def heading(self) -> str:
-        """Columns of groups as one name, for messages and headings."""
-        return CROSS.join(self.groups.values())
-
-    @property
     def arguments(self) -> dict[str, Any]:
         """Arguments of items with these roles."""
         arguments: dict[str, Any] = {

@@ -36,6 +36,7 @@ from .sources import is_remote, open_table
 from .statistics import (
     Statistics,
     from_tables,
+    range_factor,
     words_of_absent_zeros,
     words_of_percentages,
 )
@@ -472,7 +473,8 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
     of_counts = events[known] / t[known]
     words = outcome.words
     if known.sum() >= _FEWEST_TOLD and (
-        _LEVEL * _factor(of_counts) < _factor(ratio) and _factor(of_counts) < _LEVEL
+        _LEVEL * range_factor(of_counts) < range_factor(ratio)
+        and range_factor(of_counts) < _LEVEL
     ):
         column = items.roles[outcome.size]
         warn_user(
@@ -494,10 +496,6 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
             "forgotten exposure counts as 1): name the right column",
             ItemsWarning,
         )
-
-
-def _factor(ratio: Floats) -> float:
-    return float(ratio.max() / ratio.min())
 
 
 def _check_digits(stats: Statistics, items: Items) -> None:

@@ -117,7 +117,7 @@ def plot_curves(
             f"group={shown(group)} must be 1 to {len(style.PALETTE)} labels of groups"
         )
     panels = style.panels(axes, (7, 7), 2, sharex=True, height_ratios=(3, 2))
-    if fit.one_score and not fit.mean_only:
+    if fit.curves.one_score and not fit.mean_only:
         return _draw_level(fit, panels, prob, groups)
     if groups:
         for label, color in zip(groups, style.PALETTE, strict=False):

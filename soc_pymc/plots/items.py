@@ -39,6 +39,7 @@ from ..families.family import Outcome
 from ..families.priors import Beta
 from ..families.scales import LOG
 from ..fits import Fit
+from ..inference.fitting import fit_prior
 from ..posterior.calibration import bands, calibration_curves
 from . import style
 from .style import AX, Panels
@@ -400,9 +401,6 @@ def plot_calibration(
             "y is a fit, not labels: soc.plots.plot_curves(fit) draws its curves, and "
             "plot_calibration(y, p) takes labels y with predicted probabilities p"
         )
-    # which loads PyMC
-    from ..inference.fitting import fit_prior
-
     labels = np.asarray(y)
     predicted = numbers_of(p, "p", ItemsError)
     if labels.ndim != 1 or predicted.shape != labels.shape:

@@ -145,7 +145,7 @@ def _label(curves: Curves, group: object) -> str | None:
     groupings = curves.groupings
     levels = [label] if len(groupings) == 1 else label.split(CROSS)
     if len(levels) != len(groupings):
-        rule = f"one level of each of {curves.roles.heading}, as a tuple"
+        rule = f"one level of each of {CROSS.join(curves.roles.groups.values())}, as a tuple"
         raise FitError(f"group={shown(group)} must be {rule}; None leaves one open")
     for level, known in zip(levels, groupings.values(), strict=True):
         if level not in known and level != MARK:
