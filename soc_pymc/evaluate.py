@@ -234,7 +234,7 @@ def held_out(
     split = A(Split, "what soc.evaluate.split_items(items) returns")(split, "split")
     bins = Whole(1)(bins, "bins")
     seed = SEED(seed, "seed")
-    by_name = named_fits(fits, "fit")
+    by_name = named_fits(fits)
     outcome = split.train.outcome
     train, test = (read_frame(part) for part in (split.train, split.test))
     score, new, _ = score_and_outcomes(test, outcome)

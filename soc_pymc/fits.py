@@ -740,10 +740,10 @@ def _record_of_fit(text: str) -> Any:
     return kind(**values)
 
 
-def named_fits(fits: Fit | Mapping[str, Fit], alone: str) -> dict[str, Fit]:
-    """Fits by name; a single fit gets the name `alone`."""
+def named_fits(fits: Fit | Mapping[str, Fit]) -> dict[str, Fit]:
+    """Fits by name; a single fit gets the name fit."""
     A(Fit | Mapping, "a fit, or a dict of them by name")(fits, "fits")
-    by_name = {alone: fits} if isinstance(fits, Fit) else dict(fits)
+    by_name = {"fit": fits} if isinstance(fits, Fit) else dict(fits)
     if not by_name:
         raise FitError("no fit was given: give one, or a dict of fits by name")
     for name, fit in by_name.items():

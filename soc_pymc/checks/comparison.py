@@ -230,7 +230,7 @@ def compare(
     data = ITEMS_OR_STATISTICS(data, "data")
     subset = Whole(1)(subset, "subset")
     seed = SEED(seed, "seed")
-    fits = named_fits(fits, "fit")
+    fits = named_fits(fits)
     if len(fits) < 2:
         raise FitError(f"compare takes two fits or more by name, not {len(fits)}")
     _check_columns(fits)

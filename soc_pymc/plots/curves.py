@@ -33,7 +33,7 @@ from ..posterior.calibration import (
     default_scores,
 )
 from ..posterior.predictive import posterior_of
-from ..quantities import SHARES, score_quantiles
+from ..quantities import score_quantiles
 from . import style
 from .style import AX, Panels
 
@@ -353,7 +353,7 @@ def plot_prior(
 def _few_scores(fit: Fit, score: ArrayLike | None) -> Floats:
     """Return the user's scores, as many as there are colours, or some of the fit's."""
     if score is None:
-        return score_quantiles(fit.curves, SHARES)
+        return score_quantiles(fit.curves)
     scores = np.atleast_1d(numbers_of(score, "score"))
     if scores.ndim != 1 or not 0 < len(scores) <= len(style.PALETTE):
         raise FitError(f"score={shown(score)} must be 1 to {len(style.PALETTE)} scores")
