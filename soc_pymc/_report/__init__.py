@@ -55,8 +55,6 @@ from ..posterior.scoring import item_posteriors
 from ..posterior.weights import P_ZERO
 from ..quantities import statistics_of
 
-__all__ = ["report"]
-
 # candidates of each list, which all draws rank again: more where the loss only bounds their value
 _CANDIDATES = {"mean": 200, "low quantile": 200, "loss": 500}
 _AT_ONCE = 1 << 18
