@@ -10,9 +10,8 @@ import pandas as pd
 import xarray as xr
 from scipy import optimize, special
 
-from ._lib.arguments import PROBABILITY, SEED, A, Whole
+from ._lib.arguments import PROBABILITY, SEED, A, FitError, ItemsError, Whole
 from ._lib.arrays import Columns, Floats, Pair, Triple, equal_parts
-from ._lib.errors import FitError, ItemsError
 from ._lib.work import phase, with_progress
 from .checks.comparison import cross_validate, warn_of_clusters
 from .checks.findings import ALL, FAIL, OK, SIDES, Result, result_table
@@ -235,7 +234,7 @@ def held_out(
     split = A(Split, "what soc.evaluate.split_items(items) returns")(split, "split")
     bins = Whole(1)(bins, "bins")
     seed = SEED(seed, "seed")
-    by_name = named_fits(fits, "fit")
+    by_name = named_fits(fits)
     outcome = split.train.outcome
     train, test = (read_frame(part) for part in (split.train, split.test))
     score, new, _ = score_and_outcomes(test, outcome)

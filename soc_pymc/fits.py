@@ -20,9 +20,8 @@ from scipy import sparse
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
-from ._lib.arguments import A, OneOf, shown
+from ._lib.arguments import A, FitError, OneOf, shown
 from ._lib.arrays import Bools, Floats, Ints, Pair
-from ._lib.errors import FitError
 from ._lib.files import Saved, read_saved, save_netcdf
 from ._lib.reprs import (
     Entries,
@@ -548,11 +547,6 @@ class Fit:
         return {name: value for name, value in vars(self).items() if name != "curves"}
 
     @property
-    def one_score(self) -> bool:
-        """True if all items have one score, or none."""
-        return self.curves.one_score
-
-    @property
     def one_draw(self) -> bool:
         """True if there is only one draw, without uncertainty and leave-one-out."""
         return self.curves.number == 1
@@ -576,11 +570,6 @@ class Fit:
     def groups(self) -> tuple[str, ...]:
         """Groups with their own deviations; combinations of several columns as ``"FR × phone"``."""
         return self.curves.groups
-
-    @property
-    def groupings(self) -> dict[str, tuple[str, ...]]:
-        """Levels with their own deviations, by the dim of their grouping: group_1, group_2, ..."""
-        return self.curves.groupings
 
     def summary(self) -> pd.DataFrame:
         """The fit in a few rows: both curves, R-squared, smoothing and Pareto k.
@@ -751,10 +740,10 @@ def _record_of_fit(text: str) -> Any:
     return kind(**values)
 
 
-def named_fits(fits: Fit | Mapping[str, Fit], alone: str) -> dict[str, Fit]:
-    """Fits by name; a single fit gets the name `alone`."""
+def named_fits(fits: Fit | Mapping[str, Fit]) -> dict[str, Fit]:
+    """Fits by name; a single fit gets the name fit."""
     A(Fit | Mapping, "a fit, or a dict of them by name")(fits, "fits")
-    by_name = {alone: fits} if isinstance(fits, Fit) else dict(fits)
+    by_name = {"fit": fits} if isinstance(fits, Fit) else dict(fits)
     if not by_name:
         raise FitError("no fit was given: give one, or a dict of fits by name")
     for name, fit in by_name.items():

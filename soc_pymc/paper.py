@@ -14,9 +14,8 @@ from numpy.typing import ArrayLike
 from scipy import linalg, optimize, special
 from scipy.optimize import elementwise
 
-from ._lib.arguments import OneOf, convert_fields
+from ._lib.arguments import FitError, OneOf, convert_fields
 from ._lib.arrays import Bools, Columns, Floats, Ints, Pair, Triple
-from ._lib.errors import FitError
 from ._lib.reprs import short
 from ._lib.work import ordered_map, phase
 from ._model.mixtures import cell_points
@@ -112,9 +111,7 @@ def match_gammas(mean_log: Floats, variance_log: Floats) -> Pair:
     return mean_log + np.log(shape) - special.psi(shape), -np.log(shape)
 
 
-def _log_precision(
-    location: Floats, dispersion: Floats, of_mean: Floats, of_cv2: Floats
-) -> Pair:
+def _log_precision(dispersion: Floats, of_mean: Floats, of_cv2: Floats) -> Pair:
     """Delta method: E and Var(log theta) have these slopes in log cv2, at shape 1/cv2."""
     shape = np.exp(-dispersion)
     of_level = 1.0 - shape * special.polygamma(1, shape)
@@ -123,7 +120,7 @@ def _log_precision(
 
 
 def _plain_precision(
-    location: Floats, dispersion: Floats, of_mean: Floats, of_dispersion: Floats
+    dispersion: Floats, of_mean: Floats, of_dispersion: Floats
 ) -> Pair:
     """Delta method: exp(dispersion) has itself as its slope."""
     return of_mean, of_dispersion * np.exp(-2.0 * dispersion)
@@ -134,8 +131,8 @@ class _Moments(NamedTuple):
 
     of_curves: Callable[[Floats, Floats], Pair]
     to_curves: Callable[[Floats, Floats], Pair]
-    # precisions of the moments, from both curves and the information of both
-    precision: Callable[[Floats, Floats, Floats, Floats], Pair]
+    # precisions of the moments, from the dispersion and the information of both curves
+    precision: Callable[[Floats, Floats, Floats], Pair]
 
 
 _MOMENTS: Mapping[str, _Moments] = {
@@ -185,8 +182,7 @@ class Smoothing:
                 _positive_weight(x[fitted]) for x in self.information(*smooth)
             ]
             weights = [
-                _positive_weight(x)
-                for x in precision(*(x[fitted] for x in smooth), *information)
+                _positive_weight(x) for x in precision(smooth[1][fitted], *information)
             ]
         axis, other_axis = self.axes
         knots, mean = _as_spline(

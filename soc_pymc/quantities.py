@@ -4,7 +4,7 @@ Then comparisons of scores of the same items, of groups at equal score, and of p
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from ._lib.arguments import (
     PROBABILITY,
     SEED,
     A,
+    FitError,
     OneOf,
     OrNone,
     Whole,
@@ -26,7 +27,6 @@ from ._lib.arguments import (
     shown,
 )
 from ._lib.arrays import Bools, Columns, Floats, Ints, Pair, equal_parts, middle_shares
-from ._lib.errors import FitError
 from ._lib.work import long_work, phase, with_progress
 from .checks.findings import (
     ALL,
@@ -48,6 +48,8 @@ from .data.items import Grouping, Items, Roles, label_of
 from .data.statistics import STATISTICS, Statistics
 from .families.scales import LINEAR, LOG, LOGIT, SCORE_WEIGHT
 from .fits import FIT, PARETO_K, Curves, Fit
+from .inference.fit_tree import draw_densities
+from .inference.variational import importance
 from .posterior.calibration import calibration_curves, curve_variables
 from .posterior.item_columns import (
     BinPositions,
@@ -72,7 +74,7 @@ __all__ = [
 ]
 
 # shares of the items, at whose scores curves are shown
-SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 # bins to evaluate a mixture, which costs more per cell
 _MIXED_BINS = 200
@@ -474,7 +476,7 @@ def _first_crossing(position: Floats, excess: Floats) -> tuple[Floats, Bools]:
 
 def summary(fit: Fit) -> pd.DataFrame:
     """Return the table of `Fit.summary`."""
-    drawn = calibration_curves(fit, score_quantiles(fit.curves, SHARES))
+    drawn = calibration_curves(fit, score_quantiles(fit.curves))
     curves = {"E(theta | t)": drawn["mean"]}
     if not fit.mean_only:
         curves["sd(theta | t)"] = drawn["variance"] ** 0.5
@@ -556,12 +558,12 @@ def statistics_of(curves: Curves, items: Items) -> Statistics:
     return Statistics(stats.data.assign_attrs(roles=json.dumps(Roles(roles).named)))
 
 
-def score_quantiles(curves: Curves, shares: Sequence[float]) -> Floats:
-    """Return scores below which shares of the items that made a fit lie, without repetition."""
+def score_quantiles(curves: Curves) -> Floats:
+    """Return scores below which `_SHARES` of the items that made a fit lie, without repetition."""
     bins = curves.bins
     order = np.argsort(bins["score"].to_numpy())
     score, n = (bins[name].to_numpy()[order] for name in ("score", "n_items"))
-    place = np.searchsorted(middle_shares(n), shares)
+    place = np.searchsorted(middle_shares(n), _SHARES)
     return np.unique(score[place.clip(max=len(score) - 1)])
 
 
@@ -966,17 +968,14 @@ def sensitivity(
     """
     fit = FIT(fit, "fit")
     stats = STATISTICS(stats, "stats")
-    from arviz_stats import psense
-
-    from .inference.fit_tree import draw_densities  # these load PyMC
-    from .inference.variational import importance
+    from arviz_stats import psense  # which takes long to import
 
     check_draws(fit, "the fit")
     if (number := fit.curves.number) < _FEWEST:
         raise FitError(
             f"{number} draws are too few to reweight: fit with soc.VI(draws=1000)"
         )
-    scores = score_quantiles(fit.curves, SHARES) if score is None else score
+    scores = score_quantiles(fit.curves) if score is None else score
     quantities = calibration_curves(fit, scores, group, exposure)
     quantities = quantities[["mean"] if fit.mean_only else ["mean", "log_variance"]]
     with phase("sensitivity"):

@@ -19,8 +19,8 @@ import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 
+from .._lib.arguments import FitError
 from .._lib.arrays import Floats, Ints
-from .._lib.errors import FitError
 from ..data.statistics import STATISTICS, Statistics
 from ..families.priors import Prior
 from ..families.rows import RowSums

@@ -16,9 +16,8 @@ from markupsafe import Markup
 from scipy import special
 
 from .. import __version__, decisions, plots, quantities
-from .._lib.arguments import SEED, A, OrNone, Real, names_of, path_of
+from .._lib.arguments import SEED, A, FitError, OrNone, Real, names_of, path_of
 from .._lib.arrays import Columns, Floats, Ints
-from .._lib.errors import FitError
 from .._lib.files import replacing
 from .._lib.reprs import code_of, html_table, number, short, visible
 from .._lib.work import long_work, one_blas_thread, phase
@@ -55,8 +54,6 @@ from ..posterior.predictive import posterior_of
 from ..posterior.scoring import item_posteriors
 from ..posterior.weights import P_ZERO
 from ..quantities import statistics_of
-
-__all__ = ["report"]
 
 # candidates of each list, which all draws rank again: more where the loss only bounds their value
 _CANDIDATES = {"mean": 200, "low quantile": 200, "loss": 500}

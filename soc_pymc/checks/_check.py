@@ -12,9 +12,8 @@ import xarray as xr
 from numpy.random import Generator
 from xarray.core import indexing
 
-from .._lib.arguments import SEED, Whole, names_of
+from .._lib.arguments import SEED, FitError, ItemsError, Whole, names_of
 from .._lib.arrays import Columns, Floats, Ints, Pair
-from .._lib.errors import FitError, ItemsError
 from .._lib.laws import exceedance
 from .._lib.reprs import made_above
 from .._lib.work import long_work, parts

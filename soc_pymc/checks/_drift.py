@@ -14,9 +14,8 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy import optimize, special
 
-from .._lib.arguments import SEED, OrNone
+from .._lib.arguments import SEED, FitError, OrNone, StatisticsError
 from .._lib.arrays import Floats, Pair
-from .._lib.errors import FitError, StatisticsError
 from .._lib.work import long_work, parts
 from ..data.items import day as day_rule
 from ..data.statistics import STATISTICS, Statistics

@@ -18,8 +18,8 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 from scipy import special
 
+from .._lib.arguments import SocError
 from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, equal_parts
-from .._lib.errors import SocError
 from .._lib.laws import smoothed
 from .._lib.reprs import code_of, counted
 from ..data.items import NO_SCORE, Items
@@ -29,6 +29,7 @@ from ..families.noise import NoiseLaw, df_of_spread
 from ..families.priors import Prior, Spline
 from ..families.scales import LINEAR
 from ..fits import Fit
+from ..inference.fitting import rough_curves
 from ..posterior.item_columns import places
 from ..posterior.predictive import MixturePosterior, Posterior, posterior_under, widened
 from .comparison import mixture_weights
@@ -760,9 +761,6 @@ class QuickFits:
 
     def _fitted(self, prior: Prior, roles: Any) -> Floats:
         """Log densities (rows,) of items left out of a fit; NaN if it takes long."""
-        # which loads PyMC
-        from ..inference.fitting import rough_curves
-
         if "group" in roles:
             prior = replace(prior, groups=True)
         data = _with_roles(self.data, roles)

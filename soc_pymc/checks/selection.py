@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from .._lib.arguments import FitError, SocError
 from .._lib.arrays import equal_parts
-from .._lib.errors import FitError, SocError
 from .._lib.reprs import Table, code_of
 from .._model.pilot import find_pilot
 from .._model.rows import sizes_vary

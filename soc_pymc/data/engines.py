@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .._lib.arguments import ItemsError
 from .._lib.arrays import Columns, Floats, Ints
-from .._lib.errors import ItemsError
 from .._lib.reprs import counted, digits
 from .._lib.work import phase
 from ..families.family import Outcome

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._lib.arguments import path_of
-from .._lib.errors import ItemsError
+from .._lib.arguments import ItemsError, path_of
 from .._lib.reprs import counted
 from .._lib.work import threads
 

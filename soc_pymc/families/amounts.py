@@ -19,8 +19,8 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 from scipy import optimize, special
 
+from .._lib.arguments import ItemsError
 from .._lib.arrays import Bools, Columns, Floats, Pair, Triple
-from .._lib.errors import ItemsError
 from ..prior_table import InverseGammaFormulas
 from .family import (
     Family,

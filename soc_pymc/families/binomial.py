@@ -17,8 +17,8 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 from scipy import special
 
+from .._lib.arguments import ItemsError
 from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, Triple
-from .._lib.errors import ItemsError
 from ..prior_table import ARRAYS, BetaFormulas
 from .family import (
     Family,

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.random import Generator
 
+from .._lib.arguments import StatisticsError
 from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, Triple
-from .._lib.errors import StatisticsError
 from ..prior_table import ARRAYS, Formulas, Members, Mixture, mixture_summaries, moments
 from .mixtures import Components
 from .rows import RowSums

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 import soc_pymc as soc
 
-from .._lib.errors import FitError, StatisticsError
+from .._lib.arguments import FitError, StatisticsError
 from .._lib.files import check_target
 from ..data.items import ITEMS, NO_SCORE, AnyItems, Average, Items, Roles
 from ..families import FAMILIES, OUTCOMES

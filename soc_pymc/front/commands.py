@@ -18,7 +18,7 @@ import xarray as xr
 
 import soc_pymc as soc
 
-from .._lib.errors import FitError, ItemsError
+from .._lib.arguments import FitError, ItemsError
 from .._lib.files import check_target, replacing
 from .._lib.reprs import lines, number, of_statistics
 from .._lib.work import showing, with_progress

@@ -11,9 +11,16 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._fit import fit
-from .._lib.arguments import PROBABILITY, per_item, shown
+from .._lib.arguments import (
+    PROBABILITY,
+    FitError,
+    ItemsError,
+    ItemsWarning,
+    per_item,
+    shown,
+    warn_user,
+)
 from .._lib.arrays import Columns, Floats, Pair
-from .._lib.errors import FitError, ItemsError, ItemsWarning, warn_user
 from .._lib.work import showing
 from ..data.engines import scan
 from ..data.items import ITEMS, Items, Roles

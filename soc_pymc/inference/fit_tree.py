@@ -10,9 +10,8 @@ import numpy as np
 import xarray as xr
 from scipy import sparse
 
-from .._lib.arguments import Whole
+from .._lib.arguments import FitError, Whole
 from .._lib.arrays import Bools, Floats, Ints, Pair, equal_parts
-from .._lib.errors import FitError
 from .._lib.work import phase
 from .._model.coordinates import Space
 from .._model.mixtures import WITHIN_BOUNDS

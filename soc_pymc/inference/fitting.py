@@ -14,9 +14,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import xarray as xr
 
-from .._lib.arguments import A, OrNone
+from .._lib.arguments import (
+    A,
+    ConvergenceWarning,
+    FitError,
+    ItemsWarning,
+    OrNone,
+    warn_user,
+)
 from .._lib.arrays import Floats, Pair
-from .._lib.errors import ConvergenceWarning, FitError, ItemsWarning, warn_user
 from .._lib.reprs import code_of
 from .._lib.work import long_work
 from .._model import problem

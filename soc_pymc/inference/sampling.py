@@ -8,8 +8,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from .._lib.arguments import DRAWS, PROBABILITY, OneOf, Whole, convert_fields
-from .._lib.errors import FitError
+from .._lib.arguments import DRAWS, PROBABILITY, FitError, OneOf, Whole, convert_fields
 from .._lib.work import is_shown, raising_interrupt
 from .._model.problem import Problem
 from ..fits import Status

@@ -17,6 +17,8 @@ from scipy import stats
 from .._lib.arguments import (
     PROBABILITY,
     A,
+    FitError,
+    ItemsError,
     OrNone,
     Real,
     Whole,
@@ -25,7 +27,6 @@ from .._lib.arguments import (
     shown,
 )
 from .._lib.arrays import Bools, Floats
-from .._lib.errors import FitError, ItemsError
 from .._lib.reprs import counted, number
 from ..checks._check import CheckResult
 from ..checks.advice import residuals
@@ -38,6 +39,7 @@ from ..families.family import Outcome
 from ..families.priors import Beta
 from ..families.scales import LOG
 from ..fits import Fit
+from ..inference.fitting import fit_prior
 from ..posterior.calibration import bands, calibration_curves
 from . import style
 from .style import AX, Panels
@@ -399,9 +401,6 @@ def plot_calibration(
             "y is a fit, not labels: soc.plots.plot_curves(fit) draws its curves, and "
             "plot_calibration(y, p) takes labels y with predicted probabilities p"
         )
-    # which loads PyMC
-    from ..inference.fitting import fit_prior
-
     labels = np.asarray(y)
     predicted = numbers_of(p, "p", ItemsError)
     if labels.ndim != 1 or predicted.shape != labels.shape:

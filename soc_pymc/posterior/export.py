@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import prior_table
-from .._lib.arguments import A, names_of, path_of, shown
-from .._lib.errors import FitError, ItemsError
+from .._lib.arguments import A, FitError, ItemsError, names_of, path_of, shown
 from .._lib.files import replacing
 from .._lib.work import one_blas_thread
 from ..data.engines import read_columns, with_bins

@@ -11,9 +11,8 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from .._lib.arguments import Rule
+from .._lib.arguments import ItemsError, ItemsWarning, Rule, StatisticsError, warn_user
 from .._lib.arrays import Columns, Floats, Ints, Pair
-from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
 from .._lib.reprs import digits
 from .._lib.work import ordered_map, parts, phase
 from ..data.engines import check_types, no_rows, scan

@@ -23,9 +23,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from .._lib.arguments import PROBABILITY, OneOf, path_of, per_item, shown
+from .._lib.arguments import (
+    PROBABILITY,
+    FitError,
+    ItemsError,
+    OneOf,
+    path_of,
+    per_item,
+    shown,
+)
 from .._lib.arrays import Columns, Floats
-from .._lib.errors import FitError, ItemsError
 from .._lib.files import replacing
 from .._lib.work import Phase, is_shown, long_work, ordered_map, phase
 from ..data import sources

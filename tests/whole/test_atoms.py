@@ -173,8 +173,8 @@ def test_the_fit_is_that_of_one_score(unscored, unscored_fit):
     constant = soc.fit(soc.summarize(unscored[1], **QUIET), method=FAST, **QUIET)
     for name, values in constant.data["posterior"].data_vars.items():
         np.testing.assert_array_equal(unscored_fit.data["posterior"][name], values)
-    assert unscored_fit.one_score
-    assert constant.one_score
+    assert unscored_fit.curves.one_score
+    assert constant.curves.one_score
     assert soc.calibration_curves(unscored_fit).sizes["score"] == 1
     assert "none" in repr(unscored_fit)
     assert "score=None" in repr(unscored[0])
