@@ -203,12 +203,13 @@ def held_out(
     Returns
     -------
     Result
-        Its ``table`` has gains over t, or over a constant where t is not an estimate of theta, of a
-        constant, isotonic regression, Platt scaling, a spline, and the fits' posterior means, over
-        all items and by bin: in percent of that one's log-likelihood (of values, of the squared
-        error in noise sds), with a 90% interval over items. And for each fit ``PIT``, of all items
-        and, of counts, of those with an exposure of at least 25 in the test part. ``data`` has
-        ``gain``, by estimator and bin (-1 being all items), and ``pit``, ECDFs by fit and slice.
+        Its ``table`` has gains over t, or over a constant without t or where t is not an estimate
+        of theta, of a constant, isotonic regression, Platt scaling, a spline, and the fits'
+        posterior means, over all items and by bin: in percent of that one's log-likelihood (of
+        values, of the squared error in noise sds), with a 90% interval over items. And for each fit
+        ``PIT``, of all items and, of counts, of those with an exposure of at least 25 in the test
+        part. ``data`` has ``gain``, by estimator and bin (-1 being all items), and ``pit``, ECDFs
+        by fit and slice.
 
     Raises
     ------
@@ -241,7 +242,8 @@ def held_out(
     check_rows(train, test, {"score": "score"}, "the test part of the split")
     warn_of_clusters(by_name, split.test, "standard errors")
     # gains are over the first estimate
-    estimates = {} if outcome.wrong_scores(score, new).any() else {"t": score}
+    scored = split.train.roles.has_score and not outcome.wrong_scores(score, new).any()
+    estimates = {"t": score} if scored else {}
     with phase("baselines"):
         estimates |= baselines(train, outcome, score)
     pits = {}
@@ -262,7 +264,8 @@ def held_out(
     table["where"] = rows["score"].map("score {:.4g}".format).mask(overall, ALL)
     table["value"] = rows["gain_percent"]
     table = table.assign(low=table["value"] - error, high=table["value"] + error)
-    table = result_table(table[overall], findings, table[~overall])
+    by_bin = table[~overall] if split.train.roles.has_score else table[:0]
+    table = result_table(table[overall], findings, by_bin)
     best = rows[overall].nlargest(1, "gain").iloc[0]
     base = next(iter(estimates))
     advice = (

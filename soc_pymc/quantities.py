@@ -980,7 +980,8 @@ def sensitivity(
     quantities = quantities[["mean"] if fit.mean_only else ["mean", "log_variance"]]
     with phase("sensitivity"):
         densities = draw_densities(fit, stats)
-        if not fit.mean_only:
+        # without scores and groups R-squared is 0 in every draw
+        if not fit.mean_only and (fit.groups or not fit.curves.one_score):
             quantities["r_squared"] = r_squared(fit, stats if fit.groups else None)
         draws = quantities[["chain", "draw"]]
         tree = xr.DataTree.from_dict({"posterior": quantities})
@@ -1007,7 +1008,7 @@ def _sensitivity_rows(sensitivities: xr.Dataset) -> pd.DataFrame:
         title = _NAMES[str(name)]
         places = (
             [f"{title} at {t:.4g}" for t in values["score"].values]
-            if values.ndim
+            if values.size > 1
             else title
         )
         parts.append(

@@ -5,6 +5,7 @@ Ibis (`LocalTable`), which takes longer to import than reading some thousand ite
 columns do (`open_table`).
 """
 
+import csv
 import difflib
 import functools
 import glob
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._lib.arguments import ItemsError, path_of
+from .._lib.reprs import counted
 from .._lib.work import threads
 
 if TYPE_CHECKING:
@@ -249,15 +251,20 @@ def open_rows(
         if kind_of(source) != "files":
             table = _in_memory(source, columns)
             return LocalTable(table.schema, table)
-        rows = _rows_of_files(paths_of(source), hold)
+        paths = paths_of(source)
+        rows = _rows_of_files(paths, hold)
+        if columns is not None and not set(columns) <= set(rows.columns):
+            _refuse_uneven_lines(paths)
         return rows.select(*chosen(rows.columns, columns))
 
 
 def _rows_of_files(paths: list[str], hold: bool) -> LocalTable:
     """All columns of files, which are not read again if they are those that were read last."""
     version = _version_of(paths)
-    if version in _kept:
-        return LocalTable(_kept[version].schema, _kept[version], paths)
+    # another thread may clear it
+    kept = _kept.get(version)
+    if kept is not None:
+        return LocalTable(kept.schema, kept, paths)
     if not hold or sum(map(os.path.getsize, paths)) > _MOST_HELD:
         schema = _arrow_reader(_query("*", paths, "LIMIT 0"), _AT_ONCE).schema
         return LocalTable(schema, None, paths)
@@ -328,8 +335,11 @@ def _in_memory(source: Source, columns: Sequence[str] | None) -> Any:
     if columns == []:  # batches without columns forget their number of rows
         return pa.table({"row": range(len(source))})
     if kind_of(source) in ("pandas", "polars"):
+        names = [str(name) for name in source.columns]
+        if names != list(source.columns):  # pandas takes numbers, too
+            source = source.set_axis(names, axis=1)
         # other columns may not fit
-        source = _for_arrow(source[chosen(source.columns, columns)])
+        source = _for_arrow(source[chosen(names, columns)])
     if kind_of(source) == "pandas":
         return pa.Table.from_pandas(source, preserve_index=False)
     table = pa.table(source)
@@ -473,9 +483,29 @@ def _options_of(paths: Sequence[str]) -> dict[str, Any]:
     """Its options."""
     options: dict[str, Any] = {"union_by_name": True, "hive_partitioning": False}
     if _reader_of(paths) == "read_csv":
-        # types are those of all lines of all files, as a fraction may come late
-        options |= {"header": True, "sample_size": -1}
+        # types are those of all lines of all files, as a fraction may come late; by default lines
+        # before the last that differ in their number of values are skipped
+        options |= {"header": True, "sample_size": -1, "skip": 0}
     return options
+
+
+def _refuse_uneven_lines(paths: Sequence[str]) -> None:
+    """Refuse CSV files in which the number of values differs from that of the first line."""
+    if _reader_of(paths) != "read_csv":
+        return
+    for path in paths:
+        with open(path, newline="", encoding="utf-8", errors="replace") as file:
+            head = file.readline()
+            file.seek(0)
+            lines = csv.reader(file, delimiter=max(",;\t|", key=head.count))
+            names = next(lines, [])
+            for values in lines:
+                if values and len(values) != len(names):
+                    raise ItemsError(
+                        f"{path}: line {lines.line_num} has {counted(len(values), 'value')}, and "
+                        f"the first line, which must name the columns, has {len(names)}: give "
+                        "every line as many values as there are names"
+                    )
 
 
 @contextmanager
@@ -491,7 +521,11 @@ def readable(source: Source = None) -> Iterator[None]:
         if library in _NOT_ENGINES and not isinstance(error, OSError):
             raise
         java = getattr(error, "java_exception", None)
-        text = str(java.toString() if java else error).strip() or type(error).__name__
+        told = str(java.toString() if java else error)
+        # Arrow appends the column to its error
+        if len(error.args) > 1 and all(isinstance(part, str) for part in error.args):
+            told = ": ".join(reversed(error.args))
+        text = told.strip() or type(error).__name__
         # DuckDB names the line of a CSV file, then the fault
         cause = " ".join(
             text.splitlines()[:3] if "CSV" in text[:50] else text.splitlines()[:1]
