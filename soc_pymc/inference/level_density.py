@@ -324,7 +324,7 @@ class LevelDensity:
             chosen = (upto[:, :-1] < cut[:, None]).sum(axis=1)[:, None, None]
             picked = np.take_along_axis(proposed.scaled, chosen, axis=2)[:, :, 0]
             # single precision, as there are many
-            levels = (proposed.tau * picked).astype(np.float32)
+            levels: Any = (proposed.tau * picked).astype(np.float32)
             value = (top + np.log(total) - np.log(log_weight.shape[1])).sum(axis=0)
             return log_prior + value, levels.reshape(-1, len(rows)).T
 

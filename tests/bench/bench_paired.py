@@ -120,6 +120,7 @@ def checkout(commit: str, folder: Path) -> Path:
 def measure(task: str, code: Path, folder: Path) -> tuple[float, float, float]:
     """CPU seconds, wall seconds and peak memory in MB of a task with the code in a folder."""
     environment = {**os.environ, "PYTHONPATH": str(code), "PYTHONSAFEPATH": "1"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # packages that are installed are compiled
     kind, _, number = task.partition(" ")
     whole = kind in ("run", "cold")
     if kind == "cold":
@@ -129,14 +130,11 @@ def measure(task: str, code: Path, folder: Path) -> tuple[float, float, float]:
         environment |= {"HOME": str(home), "PYTHONPATH": str(copied)}
     source = RUN.format(n=number) if whole else START + task
     command = [sys.executable, "-c", source, str(folder)]
-    if not whole:
-        result = subprocess.run(command, env=environment, capture_output=True, text=True)
-        if result.returncode:
-            raise SystemExit(f"{task}: {result.stderr}")
-        cpu, wall, memory = json.loads(result.stdout.strip().splitlines()[-1])
-        return cpu, wall, memory
-    timed = [sys.executable, "-c", WHOLE, *command]
-    result = subprocess.run(timed, env=environment, capture_output=True, text=True, check=True)
+    if whole:
+        command = [sys.executable, "-c", WHOLE, *command]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if result.returncode:
+        raise SystemExit(f"{task}: {result.stderr}")
     cpu, wall, memory = json.loads(result.stdout.strip().splitlines()[-1])
     return cpu, wall, memory
 
