@@ -142,21 +142,20 @@ def add(number: Ints, items: Floats, sums: "GroupSum") -> None:
 def _rows_of(
     key: Ints, known: Ints, bits: int, index: Ints | None
 ) -> tuple[Ints, Ints, Ints]:
-    """Row of each key, all distinct keys, those `known` first, and their index.
+    """Row of each key, in its place, all distinct keys, those `known` first, and their index.
 
     A key is taken for new where all bits but the last `bits` are not those of the one before.
     """
     keys = np.empty(len(known) + len(key), dtype=np.int64)
     keys[: len(known)] = known
-    row = np.empty(len(key), dtype=np.int64)
     index = _NO_INDEX if index is None else index
-    used, index = _find(key, row, keys, len(known), bits, index)
-    return row, keys[:used].copy(), index
+    used, index = _find(key, keys, len(known), bits, index)
+    return key, keys[:used].copy(), index
 
 
 @_compiled
-def _find(key, row, keys, used, bits, index):
-    """Fill in the row of each key and the new keys; returns the number of rows and the index."""
+def _find(key, keys, used, bits, index):
+    """Put rows in the place of keys, and fill in new keys; returns the rows used and the index."""
     shift = _shift(index)
     first = 0
     last = 0
@@ -172,8 +171,8 @@ def _find(key, row, keys, used, bits, index):
             shift = _shift(index)
             for earlier in range(first, used):
                 _row_of(index, keys, keys[earlier], first, earlier, shift)
-        row[i] = _row_of(index, keys, key[i], first, used, shift)
-        used += row[i] == used
+        key[i] = _row_of(index, keys, key[i], first, used, shift)
+        used += key[i] == used
     return used, index
 
 

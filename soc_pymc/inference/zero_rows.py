@@ -13,7 +13,7 @@ from scipy import sparse, special
 from .._lib.arrays import Floats, Ints, Pair
 from .._model.problem import Problem
 from ..families.mixtures import CurveBounds
-from .polynomials import NearRows, make_surrogates
+from .polynomials import NearRows
 
 # cells of items without events, beyond which the grid takes no longer
 _MOST_CELLS = 10_000
@@ -65,7 +65,7 @@ class ZeroRows:
         events = row_of_cell[has_events]
         positive = np.bincount(events, joint["n"][has_events], rows)
         return cls(
-            near=NearRows(data, make_surrogates(data, low, high)),
+            near=NearRows.of(data, low, high),
             row=row,
             members=sparse.csr_array((np.ones(len(row)), (row, pieces))),
             positive=positive[:, None],

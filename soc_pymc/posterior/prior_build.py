@@ -75,10 +75,24 @@ def table_of(curves: Curves) -> PriorTable:
     return curves.once(_build_table)
 
 
-def _build_table(curves: Curves) -> PriorTable:
+def shorter_table_of(curves: Curves) -> PriorTable:
+    """The table with fewer nodes for items with a size alone, made once."""
+    return curves.once(_build_shorter_table)
+
+
+def has_shorter_table(curves: Curves) -> bool:
+    """Return True if items with a size need fewer nodes than others."""
+    return curves.family.saturates and not curves.prior.gridded
+
+
+def _build_shorter_table(curves: Curves) -> PriorTable:
+    return _build_table(curves, sized=True)
+
+
+def _build_table(curves: Curves, sized: bool = False) -> PriorTable:
     if refusal := why_no_table(curves):
         raise FitError(refusal)
-    cells = _Cells(curves)
+    cells = _Cells(curves, sized)
     return PriorTable(_meta(curves, cells.edges, cells.sizes), cells.nodes)
 
 
@@ -230,7 +244,8 @@ class _Group:
 class _Cells:
     """Nodes of the cells of curves, made when an item first needs them."""
 
-    def __init__(self, curves: Curves) -> None:
+    def __init__(self, curves: Curves, sized: bool) -> None:
+        self._sized = sized  # all items have a size
         self.edges = _edges(curves)
         self.sizes = _size_edges(curves)
         self._curves = curves
@@ -340,11 +355,17 @@ class _Cells:
         shared_sd = _covariances(*curves) / np.maximum(location_sd, _LEAST_SD)
         level = np.add.outer(dispersion.mean(axis=1), further_dispersion.mean(axis=1))
         family = self._curves.family
-        location_spread = _MEAN_SPREAD * location_sd / family.unit(level)
-        location_spread = np.maximum(location_spread, np.abs(shared_sd))
         ends = level + dispersion_sd, level - dispersion_sd
         felt_sd = np.subtract(*map(family.felt, ends)) / 2.0
+        if self._sized:
+            # the geometric mean, as nodes of the dispersion do not follow what is felt
+            share = np.sqrt(felt_sd / np.maximum(dispersion_sd, _LEAST_SD))
+            shared_sd = share * shared_sd
+            dispersion_sd = share * dispersion_sd
+            felt_sd = dispersion_sd
         felt_sd = np.maximum(felt_sd, dispersion_sd / _UNFELT)
+        location_spread = _MEAN_SPREAD * location_sd / family.unit(level)
+        location_spread = np.maximum(location_spread, np.abs(shared_sd))
         *spreads, felt = (
             sd[self._row, self._column].max(axis=1)
             for sd in (location_spread, dispersion_sd, felt_sd)

@@ -55,7 +55,7 @@ _WIDE = 32  # columns beyond which batches are smaller
 # kinds of tables that come back as new ones
 _COPIED = ("files", "ibis", "stream")
 # version of scoring; files of another version are made again
-_VERSION = 9
+_VERSION = 10
 _RECORD = b"soc_pymc"  # key of the record in a file's description
 _ENDINGS = re.compile(r"\.(parquet|pq|csv|tsv|csv\.gz|tsv\.gz)$", re.IGNORECASE)
 
