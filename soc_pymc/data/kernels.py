@@ -127,14 +127,14 @@ def add(number: Ints, items: Floats, sums: "GroupSum") -> None:
         for cell in sums.cells.values()
     ]
     layout = np.array(cells, dtype=np.int64).reshape(-1, 4)
-    key = _keys(sums.rows_of(number), items, layout, sums.least)
+    key = _keys(sums.numbers_of(number), items, layout, sums.least)
     # equal keys are near each other, as items are in the order of buckets
     bits = sums.bits + bucket_shift(number)
     row, keys, _ = _rows_of(key, _NO_KEYS, bits, _NO_INDEX)
     if len(sums.keys) or sums.merges_folds:
         row_of_key, keys, sums.index = _rows_of(keys, sums.keys, _ALL_BITS, sums.index)
         row = row_of_key[row]
-    if sums.have(keys):
+    if sums.make_rows(keys):
         powers = np.array(sums.powers, dtype=np.uint64)
         _sum(row, items, powers, (sums.size_power, sums.least), sums.counts, sums.real)
 

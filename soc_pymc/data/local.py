@@ -317,7 +317,7 @@ def _add(number: Ints, items: Floats, sums: "GroupSum") -> None:
     _, y, size, *weights = items
     cells = sums.cells.values()
     places = cells_of(cells, y, size, sums.least, ARRAYS)
-    key = sums.rows_of(number)
+    key = sums.numbers_of(number)
     for cell in cells:
         key = (key << cell.bits) + (places[cell.name] - cell.low)
     all_keys = np.concatenate([sums.keys, key])
@@ -325,7 +325,7 @@ def _add(number: Ints, items: Floats, sums: "GroupSum") -> None:
     order = np.argsort(first)
     row = np.argsort(order)[row[len(sums.keys) :]]
     sums.index = None
-    if not sums.have(keys[order]):
+    if not sums.make_rows(keys[order]):
         return
     weight = weights[0] if weights else np.ones_like(y)
     np.add.at(sums.counts[:, 0], row, weight.astype(np.int64))
@@ -373,11 +373,11 @@ class GroupSum:
         """The columns of whole numbers."""
         return self.real.view(np.int64)
 
-    def rows_of(self, number: Ints) -> Ints:
+    def numbers_of(self, number: Ints) -> Ints:
         """Numbers of rows in this table."""
         return self._numbering.without_folds(number) if self.merges_folds else number
 
-    def have(self, keys: Ints) -> bool:
+    def make_rows(self, keys: Ints) -> bool:
         """Make rows for all keys; return False if these are too many."""
         self.keys = keys
         self.full = len(keys) > self._most
@@ -391,7 +391,7 @@ class GroupSum:
 
     def add(self, number: Ints, items: Floats) -> None:
         """Add items: numbers (n,); scores, outcomes, sizes and any weights, (3 or 4, n)."""
-        if int(self.rows_of(number).max()) >> (_KEY_BITS - self.bits):
+        if int(self.numbers_of(number).max()) >> (_KEY_BITS - self.bits):
             self.full = True
             if self._most < np.inf:
                 return

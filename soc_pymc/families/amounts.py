@@ -381,9 +381,10 @@ class GammaInverseGamma(InverseGammaFormulas, Family):
 
     saturates = True
 
-    def felt(self, dispersion: Floats) -> Floats:
-        # minus the log of a - 2 given one event
-        return -np.logaddexp(np.log(self.shape), -dispersion)
+    def felt(self, dispersion: Floats, sized: bool = False) -> Floats:
+        # minus the log of a, or of a - 2 given one event
+        least = self.shape if sized else 2.0
+        return -np.logaddexp(np.log(least), -dispersion)
 
     def third_moment(self, a: Floats, b: Floats) -> Floats:
         mean = self.mean(a, b)

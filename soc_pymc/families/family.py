@@ -103,8 +103,8 @@ class Family(Formulas, Components):
     # large dispersions do not change posteriors of items with a size
     saturates = False
 
-    def felt(self, dispersion: Floats) -> Floats:
-        """Dispersion on the scale on which it changes posteriors of items with a size."""
+    def felt(self, dispersion: Floats, sized: bool = False) -> Floats:
+        """Dispersion on the scale on which it changes posteriors, or those of items with a size."""
         return dispersion
 
     # --- theta

@@ -356,12 +356,14 @@ def _table_nodes(
     observed = posterior.outcome.observed in columns
     if not (isinstance(posterior, EstimatedNoise) and observed):
         items = table_items(curves, columns)
-        with_sizes = (items.size > 0) & has_shorter_table(curves)
-        for table, chosen in (table_of, ~with_sizes), (shorter_table_of, with_sizes):
-            if len(places := np.flatnonzero(chosen)):
-                some = items._make(x if x is None else x[places] for x in items)
-                for part, theta in prior_table.posterior_nodes(table(curves), some):
-                    yield places[part], theta
+        with_size = has_shorter_table(curves) & (items.size > 0)
+        for made, chosen in ((table_of, ~with_size), (shorter_table_of, with_size)):
+            if len(numbers := np.flatnonzero(chosen)):
+                some = prior_table.Observed(
+                    *(x if x is None else x[numbers] for x in items)
+                )
+                for part, theta in prior_table.posterior_nodes(made(curves), some):
+                    yield numbers[part], theta
         return
     table = table_of(curves)
     before = table_items(curves, prior_columns(posterior.outcome, columns))

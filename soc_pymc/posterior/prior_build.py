@@ -357,13 +357,15 @@ class _Cells:
         family = self._curves.family
         ends = level + dispersion_sd, level - dispersion_sd
         felt_sd = np.subtract(*map(family.felt, ends)) / 2.0
+        felt_sd = np.maximum(felt_sd, dispersion_sd / _UNFELT)
         if self._sized:
-            # the geometric mean, as nodes of the dispersion do not follow what is felt
-            share = np.sqrt(felt_sd / np.maximum(dispersion_sd, _LEAST_SD))
+            # small dispersions are felt; the geometric mean, as nodes do not follow what is felt
+            ends = level, level - 2.0 * dispersion_sd
+            sized_sd = np.subtract(*(family.felt(x, sized=True) for x in ends)) / 2.0
+            share = np.sqrt(sized_sd / np.maximum(dispersion_sd, _LEAST_SD))
             shared_sd = share * shared_sd
             dispersion_sd = share * dispersion_sd
-            felt_sd = dispersion_sd
-        felt_sd = np.maximum(felt_sd, dispersion_sd / _UNFELT)
+            felt_sd = np.minimum(felt_sd, dispersion_sd)
         location_spread = _MEAN_SPREAD * location_sd / family.unit(level)
         location_spread = np.maximum(location_spread, np.abs(shared_sd))
         *spreads, felt = (
