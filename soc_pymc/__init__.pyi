@@ -9,12 +9,12 @@ from . import quantities as quantities
 from . import simulation as simulation
 from . import theory as theory
 from ._fit import fit as fit
-from ._lib.errors import ConvergenceWarning as ConvergenceWarning
-from ._lib.errors import FitError as FitError
-from ._lib.errors import ItemsError as ItemsError
-from ._lib.errors import ItemsWarning as ItemsWarning
-from ._lib.errors import SocError as SocError
-from ._lib.errors import StatisticsError as StatisticsError
+from ._lib.arguments import ConvergenceWarning as ConvergenceWarning
+from ._lib.arguments import FitError as FitError
+from ._lib.arguments import ItemsError as ItemsError
+from ._lib.arguments import ItemsWarning as ItemsWarning
+from ._lib.arguments import SocError as SocError
+from ._lib.arguments import StatisticsError as StatisticsError
 from ._lib.work import progress as progress
 from ._model.pymc_model import model as model
 from ._report import report as report
@@ -39,21 +39,21 @@ from .families.priors import InverseGammaMixture as InverseGammaMixture
 from .families.priors import Normal as Normal
 from .families.priors import NormalMixture as NormalMixture
 from .families.priors import Spline as Spline
-from .fits.fit import Fit as Fit
-from .fits.fit import Status as Status
-from .fits.fit import load_fit as load_fit
+from .fits import Fit as Fit
+from .fits import Status as Status
+from .fits import load_fit as load_fit
 from .front.estimator import SecondOrderCalibrator as SecondOrderCalibrator
 from .inference.sampling import NUTS as NUTS
 from .inference.variational import VI as VI
-from .paper.five_steps import FiveSteps as FiveSteps
+from .paper import FiveSteps as FiveSteps
 from .posterior.calibration import bands as bands
 from .posterior.calibration import calibration_curves as calibration_curves
 from .posterior.calibration import prior_predictive as prior_predictive
 from .posterior.export import export_prior as export_prior
 from .posterior.export import posterior_expression as posterior_expression
 from .posterior.export import posterior_sql as posterior_sql
-from .posterior.next_outcomes import predictive_intervals as predictive_intervals
 from .posterior.scoring import item_posteriors as item_posteriors
-from .quantities.comparisons import sensitivity as sensitivity
+from .posterior.scoring import predictive_intervals as predictive_intervals
+from .quantities import sensitivity as sensitivity
 
 __version__: str

@@ -76,7 +76,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     """Run one command, as `main`, without handling signals."""
     # matrices are small: threads of BLAS would wait for each other, and are set when it is loaded
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from ._lib.errors import SocError
+    from ._lib.arguments import SocError
     from .front.commands import make_parser, sql
 
     words = sys.argv[1:] if arguments is None else arguments

@@ -4,13 +4,12 @@ import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from ._lib.arguments import shown
-from ._lib.errors import ConvergenceWarning, FitError, warn_user
+from ._lib.arguments import ConvergenceWarning, FitError, shown, warn_user
 from ._lib.work import long_work, phase
 from .checks.selection import choose
 from .data.statistics import Statistics
 from .families.priors import Prior
-from .fits.fit import Fit, Method
+from .fits import Fit, Method
 from .inference import fitting
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from ._lib.arguments import (
     DRAWS,
     MOST_DRAWS,
     SEED,
+    FitError,
     OrNone,
     Real,
     Whole,
@@ -28,7 +29,6 @@ from ._lib.arguments import (
     switch,
 )
 from ._lib.arrays import Columns, Floats, Ints, Pair, Triple
-from ._lib.errors import FitError
 from ._lib.laws import pearson3_cdf, pearson3_quantile
 from ._lib.reprs import digits
 from ._lib.work import ordered_map, parts, with_progress
@@ -37,7 +37,7 @@ from .data.items import Items, check_outcomes
 from .families.family import Family
 from .families.mixtures import NEAR_ZERO
 from .families.scales import LARGEST
-from .fits.fit import Fit
+from .fits import Fit
 from .posterior.item_columns import (
     ThetaMixture,
     in_chunks,

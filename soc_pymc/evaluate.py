@@ -10,9 +10,8 @@ import pandas as pd
 import xarray as xr
 from scipy import optimize, special
 
-from ._lib.arguments import PROBABILITY, SEED, A, Whole
+from ._lib.arguments import PROBABILITY, SEED, A, FitError, ItemsError, Whole
 from ._lib.arrays import Columns, Floats, Pair, Triple, equal_parts
-from ._lib.errors import FitError, ItemsError
 from ._lib.work import phase, with_progress
 from .checks.comparison import cross_validate, warn_of_clusters
 from .checks.findings import ALL, FAIL, OK, SIDES, Result, result_table
@@ -30,9 +29,9 @@ from .data.items import NO_SCORE, Items, Roles, check_outcomes, is_group
 from .data.sources import batches
 from .data.statistics import MOST_Z, Statistics, variation
 from .data.summaries import summarize
-from .families.outcome import Outcome
+from .families.family import Outcome
 from .families.scales import LINEAR, LOG
-from .fits.fit import Fit, named_fits
+from .fits import Fit, named_fits
 from .posterior.averages import further_cdf_interval, scorer
 from .posterior.item_columns import (
     frame_columns,
@@ -204,12 +203,13 @@ def held_out(
     Returns
     -------
     Result
-        Its ``table`` has gains over t, or over a constant where t is not an estimate of theta, of a
-        constant, isotonic regression, Platt scaling, a spline, and the fits' posterior means, over
-        all items and by bin: in percent of that one's log-likelihood (of values, of the squared
-        error in noise sds), with a 90% interval over items. And for each fit ``PIT``, of all items
-        and, of counts, of those with an exposure of at least 25 in the test part. ``data`` has
-        ``gain``, by estimator and bin (-1 being all items), and ``pit``, ECDFs by fit and slice.
+        Its ``table`` has gains over t, or over a constant without t or where t is not an estimate
+        of theta, of a constant, isotonic regression, Platt scaling, a spline, and the fits'
+        posterior means, over all items and by bin: in percent of that one's log-likelihood (of
+        values, of the squared error in noise sds), with a 90% interval over items. And for each fit
+        ``PIT``, of all items and, of counts, of those with an exposure of at least 25 in the test
+        part. ``data`` has ``gain``, by estimator and bin (-1 being all items), and ``pit``, ECDFs
+        by fit and slice.
 
     Raises
     ------
@@ -235,14 +235,15 @@ def held_out(
     split = A(Split, "what soc.evaluate.split_items(items) returns")(split, "split")
     bins = Whole(1)(bins, "bins")
     seed = SEED(seed, "seed")
-    by_name = named_fits(fits, "fit")
+    by_name = named_fits(fits)
     outcome = split.train.outcome
     train, test = (read_frame(part) for part in (split.train, split.test))
     score, new, _ = score_and_outcomes(test, outcome)
     check_rows(train, test, {"score": "score"}, "the test part of the split")
     warn_of_clusters(by_name, split.test, "standard errors")
     # gains are over the first estimate
-    estimates = {} if outcome.wrong_scores(score, new).any() else {"t": score}
+    scored = split.train.roles.has_score and not outcome.wrong_scores(score, new).any()
+    estimates = {"t": score} if scored else {}
     with phase("baselines"):
         estimates |= baselines(train, outcome, score)
     pits = {}
@@ -263,7 +264,8 @@ def held_out(
     table["where"] = rows["score"].map("score {:.4g}".format).mask(overall, ALL)
     table["value"] = rows["gain_percent"]
     table = table.assign(low=table["value"] - error, high=table["value"] + error)
-    table = result_table(table[overall], findings, table[~overall])
+    by_bin = table[~overall] if split.train.roles.has_score else table[:0]
+    table = result_table(table[overall], findings, by_bin)
     best = rows[overall].nlargest(1, "gain").iloc[0]
     base = next(iter(estimates))
     advice = (

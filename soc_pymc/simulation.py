@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ._lib.arguments import SEED, Whole, numbers_of
+from ._lib.arguments import SEED, FitError, Whole, numbers_of
 from ._lib.arrays import Floats
-from ._lib.errors import FitError
 from .families.scales import LARGEST_COUNT
 
 __all__ = ["click_rates", "laplace_effects", "lognormal_rates", "s1"]

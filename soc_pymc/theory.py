@@ -10,9 +10,8 @@ from math import comb
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ._lib.arguments import POSITIVE, Whole, numbers_of
+from ._lib.arguments import POSITIVE, FitError, ItemsError, Whole, numbers_of
 from ._lib.arrays import Bools, Floats
-from ._lib.errors import FitError, ItemsError
 
 __all__ = [
     "nef_cumulants",

@@ -1,27 +1,72 @@
-"""Checks of arguments; an error names the argument, its value, and what it must be.
+"""Errors and warnings of the package, and checks of arguments.
 
-A rule is a function of a value, its name, and the class of errors: it returns the value, perhaps
-converted (NumPy's 3 becomes Python's), or raises.
+An error names the argument, its value, and what it must be. A rule is a function of a value, its
+name, and the class of errors: it returns the value, perhaps converted (NumPy's 3 becomes Python's),
+or raises.
 """
 
 import math
 import numbers
 import os
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import FitError, SocError
+_PACKAGE = str(Path(__file__).parents[1])
 
 _LONGEST = 60  # characters of a value that an error shows
 # draws, iterations or sums in one call; more exceed any memory
 MOST_DRAWS = 10_000_000
 
+BOOLEAN = bool | np.bool_
+
+
+class SocError(Exception):
+    """Base class of all errors that soc_pymc raises on purpose."""
+
+
+class ItemsError(SocError, ValueError):
+    """A table of items cannot be used."""
+
+
+class StatisticsError(SocError, ValueError):
+    """Statistics cannot be combined, saved or loaded."""
+
+
+class FitError(SocError, ValueError):
+    """A model cannot be built, fitted or evaluated."""
+
+
+class ItemsWarning(UserWarning):
+    """The items can be used, but need attention."""
+
+
+class ConvergenceWarning(UserWarning):
+    """A fit has not converged, or its approximation cannot be trusted; the text says why."""
+
+
+def warn_user(text: str, category: type[Warning]) -> None:
+    """Warn with the location of the user's call, the first line outside this package."""
+    warnings.warn(text, category, skip_file_prefixes=(_PACKAGE,))
+
+
+for _class in (
+    SocError,
+    ItemsError,
+    StatisticsError,
+    FitError,
+    ItemsWarning,
+    ConvergenceWarning,
+):
+    _class.__module__ = "soc_pymc"  # in tracebacks
+
+
 Refusal = type[SocError]
 Rule = Callable[..., Any]
-BOOLEAN = bool | np.bool_
 
 
 def shown(value: object) -> str:

@@ -78,9 +78,10 @@ def uniform_p_value(values: Floats) -> float:
     rising = np.sort(values)
     n = len(values)
     rank = np.arange(1.0, n + 1.0)
-    below = special.betainc(rank, n + 1.0 - rank, rising)
-    above = special.betaincc(rank, n + 1.0 - rank, rising)
-    p = 2.0 * np.minimum(below, above)
+    # the tail beyond the mean, as the lower one of 1 - `rising` where that is shorter
+    is_low = rising < rank / (n + 1.0)
+    a = np.where(is_low, rank, n + 1.0 - rank)
+    p = 2.0 * special.betainc(a, n + 1.0 - a, np.where(is_low, rising, 1.0 - rising))
     combined = np.mean(np.where(p < 0.5, np.tan((0.5 - p) * np.pi), 0.0))
     return float(0.5 - np.arctan(combined) / np.pi)
 

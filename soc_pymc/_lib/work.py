@@ -20,8 +20,7 @@ from itertools import chain, islice
 from operator import methodcaller
 from typing import Any
 
-from .arguments import OrNone, switch
-from .errors import SocError
+from .arguments import OrNone, SocError, switch
 
 THREADS = "SOC_PYMC_THREADS"
 _worker = threading.local()

@@ -13,8 +13,8 @@ import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.initial_point import make_initial_point_expression
-from pymc.logprob.transforms import Transform
-from pymc.logprob.utils import ParameterValueError
+from pymc.logprob.transforms import Transform as Transform
+from pymc.logprob.utils import ParameterValueError as ParameterValueError
 from pytensor.compile.mode import Mode, optdb
 from pytensor.gradient import grad_undefined
 from pytensor.graph.basic import Apply
@@ -28,28 +28,14 @@ from pytensor.graph.rewriting.basic import (
 )
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.graph.rewriting.utils import rewrite_graph
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors as ancestors
 from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 from pytensor.link.vm import VMLinker
 from pytensor.tensor.utils import safe_signature
 
 from .._lib.arrays import Floats, Pair
 from ..families import FAMILIES
-from .mixture_cells import MixtureCells
-
-__all__ = [
-    "Function",
-    "MixtureLogMarginal",
-    "ParameterValueError",
-    "Transform",
-    "Variable",
-    "ancestors",
-    "gufunc_signature",
-    "initial_point",
-    "interpreted",
-    "merged",
-    "vectorized",
-]
+from .mixtures import MixtureCells
 
 # a variable of PyTensor, whose classes have no types
 type Variable = Any

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import linalg, special
 
+from .._lib.arguments import FitError
 from .._lib.arrays import Floats, Pair, Triple
-from .._lib.errors import FitError
 from ..families.rows import RowSums, Tensor
 from .terms import Design, State
 

@@ -6,8 +6,8 @@ from functools import partial
 
 import numpy as np
 
+from .._lib.arguments import FitError
 from .._lib.arrays import Floats
-from .._lib.errors import FitError
 from ..data.items import Grouping
 from ..data.statistics import NO_JOINT_CELLS, Statistics
 from ..families.family import Family

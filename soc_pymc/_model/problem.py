@@ -8,9 +8,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from .._lib.arguments import A
+from .._lib.arguments import A, FitError, ItemsWarning, warn_user
 from .._lib.arrays import Floats
-from .._lib.errors import FitError, ItemsWarning, warn_user
 from .._lib.reprs import code_of, short
 from ..data.statistics import Statistics
 from ..families import FAMILIES
@@ -25,7 +24,7 @@ from .coordinates import (
     bent,
     level_shares,
 )
-from .mixture_grid import PlacedMixture, place_mixture
+from .mixtures import PlacedMixture, place_mixture
 from .pilot import Pilot, find_pilot
 from .rows import rows_of
 from .terms import Labels

@@ -13,8 +13,7 @@ import pandas as pd
 from .._lib.arrays import Columns, Floats, Ints, Pair
 from ..data.binning import stand_out
 from ..data.statistics import Statistics
-from ..families.family import Family
-from ..families.outcome import Outcome
+from ..families.family import Family, Outcome
 from ..families.rows import RowSums, pooled
 from ..families.scales import RANK, SCALES, SCORE_WEIGHT, ZERO_EXPOSURE
 from .splines import Axis

@@ -10,6 +10,7 @@ and Dunson 2018).
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -82,7 +83,17 @@ def _apart(knots: Floats) -> Floats:
 
 def spline_matrix(position: ArrayLike, knots: ArrayLike) -> Floats:
     """Matrix (n, k) from values at sorted knots (k,) to the natural cubic spline at n positions."""
-    return natural_spline(position, knots, np.eye(np.size(knots)))
+    k = np.asarray(knots, dtype=float)
+    if len(k) < 3:
+        return natural_spline(position, k, np.eye(len(k)))
+    return _continued(_cardinal_splines(k.tobytes()), position)
+
+
+@lru_cache(maxsize=32)
+def _cardinal_splines(knots: bytes) -> CubicSpline:
+    """Splines that are 1 at one knot each; a fit asks for those of few sets of knots, often."""
+    k = np.frombuffer(knots)
+    return CubicSpline(k, np.eye(len(k)), bc_type="natural")
 
 
 def natural_spline(position: ArrayLike, knots: ArrayLike, values: ArrayLike) -> Floats:
@@ -94,12 +105,18 @@ def natural_spline(position: ArrayLike, knots: ArrayLike, values: ArrayLike) -> 
     if len(k) == 2:
         right = ((u - k[0]) / (k[1] - k[0]))[column]
         return (1.0 - right) * v[0] + right * v[1]
-    spline = CubicSpline(k, v, bc_type="natural")
-    inside = np.clip(u, k[0], k[-1])
-    inner = spline(inside)
+    return _continued(CubicSpline(k, v, bc_type="natural"), u)
+
+
+def _continued(spline: CubicSpline, position: ArrayLike) -> Floats:
+    """A spline at positions (n,), straight beyond its outer knots."""
+    u = np.asarray(position, dtype=float)
+    inside = np.clip(u, spline.x[0], spline.x[-1])
+    values: Floats = spline(inside)
     beyond = np.flatnonzero(inside != u)
-    inner[beyond] += (u - inside)[beyond][column] * spline(inside[beyond], 1)
-    return inner
+    distance = (u - inside)[beyond].reshape(-1, *(1,) * (values.ndim - 1))
+    values[beyond] += distance * spline(inside[beyond], 1)
+    return values
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +150,7 @@ class Basis:
 def roughness(knots: Floats) -> Floats:
     """Integral of the squared second derivative as a quadratic form in the values at knots."""
     h = np.diff(knots)[:, None]
-    bend = CubicSpline(knots, np.eye(len(knots)), bc_type="natural")(knots, 2)
+    bend = _cardinal_splines(knots.tobytes())(knots, 2)
     # linear between the knots
     parts = bend[:-1], bend[1:], bend[:-1] + bend[1:]
     return sum(part.T @ (h * part) for part in parts) / 6.0

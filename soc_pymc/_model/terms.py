@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from .._lib.arguments import refuse_beyond_memory
+from .._lib.arguments import FitError, refuse_beyond_memory
 from .._lib.arrays import Floats, Ints, Pair
-from .._lib.errors import FitError
 from ..data.items import Grouping
 from ..data.statistics import Statistics
 from ..families.family import Family

@@ -16,9 +16,8 @@ from markupsafe import Markup
 from scipy import special
 
 from .. import __version__, decisions, plots, quantities
-from .._lib.arguments import SEED, A, OrNone, Real, names_of, path_of
+from .._lib.arguments import SEED, A, FitError, OrNone, Real, names_of, path_of
 from .._lib.arrays import Columns, Floats, Ints
-from .._lib.errors import FitError
 from .._lib.files import replacing
 from .._lib.reprs import code_of, html_table, number, short, visible
 from .._lib.work import long_work, one_blas_thread, phase
@@ -37,7 +36,7 @@ from ..data.items import Items, check_items
 from ..data.sources import arrow_table, kind_of, opened
 from ..data.statistics import Statistics
 from ..families.scales import LARGEST
-from ..fits.fit import FIT, Fit, other_total_of_statistics
+from ..fits import FIT, Fit, other_total_of_statistics
 from ..plots.curves import fitted_curves
 from ..plots.style import picture_of
 from ..posterior.averages import scorer
@@ -54,9 +53,7 @@ from ..posterior.item_columns import (
 from ..posterior.predictive import posterior_of
 from ..posterior.scoring import item_posteriors
 from ..posterior.weights import P_ZERO
-from ..quantities.curves import statistics_of
-
-__all__ = ["report"]
+from ..quantities import statistics_of
 
 # candidates of each list, which all draws rank again: more where the loss only bounds their value
 _CANDIDATES = {"mean": 200, "low quantile": 200, "loss": 500}

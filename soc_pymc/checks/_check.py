@@ -12,9 +12,8 @@ import xarray as xr
 from numpy.random import Generator
 from xarray.core import indexing
 
-from .._lib.arguments import SEED, Whole, names_of
+from .._lib.arguments import SEED, FitError, ItemsError, Whole, names_of
 from .._lib.arrays import Columns, Floats, Ints, Pair
-from .._lib.errors import FitError, ItemsError
 from .._lib.laws import exceedance
 from .._lib.reprs import made_above
 from .._lib.work import long_work, parts
@@ -23,7 +22,7 @@ from ..data.items import Items
 from ..data.sources import opened, sampled, word_columns
 from ..data.statistics import Statistics, words_of_absent_zeros, words_of_percentages
 from ..families.rows import MEAN_ONLY
-from ..fits.fit import (
+from ..fits import (
     FEW_DRAWS,
     FIT,
     PARETO_K,
@@ -37,7 +36,7 @@ from ..posterior.averages import cdf_without, draws_without
 from ..posterior.item_columns import select
 from ..posterior.predictive import Posterior, posterior_of, posterior_under
 from . import pit
-from .advice import MOST, Gains, Outliers, advise, outliers
+from .advice import MOST, Gains, Outliers, QuickFits, advise, outliers
 from .comparison import LeftOut, leave_one_out
 from .findings import (
     ALL,
@@ -58,7 +57,6 @@ from .observations import (
     observe,
     totals_without_folds,
 )
-from .quick_fits import QuickFits
 
 _TREE_DRAWS = 1000  # in the tree for ArviZ
 _FEW_PER_LEVEL = 1000  # items of a level, on average, which it follows closely

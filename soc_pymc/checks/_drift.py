@@ -14,14 +14,12 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy import optimize, special
 
-from .._lib.arguments import SEED, OrNone
+from .._lib.arguments import SEED, FitError, OrNone, StatisticsError
 from .._lib.arrays import Floats, Pair
-from .._lib.errors import FitError, StatisticsError
 from .._lib.work import long_work, parts
 from ..data.items import day as day_rule
 from ..data.statistics import STATISTICS, Statistics
-from ..fits.curves import Curves
-from ..fits.fit import FIT, Fit, with_draws
+from ..fits import FIT, Curves, Fit, with_draws
 from ..inference.fitting import fit_prior
 from ..posterior.item_columns import check_statistics
 from ..posterior.predictive import posterior_under

@@ -10,23 +10,24 @@ import pandas as pd
 import xarray as xr
 from scipy import optimize, special
 
-from .._lib.arguments import SEED, Whole
-from .._lib.arrays import Floats, Ints
-from .._lib.errors import (
+from .._lib.arguments import (
+    SEED,
     ConvergenceWarning,
     FitError,
     ItemsWarning,
     StatisticsError,
+    Whole,
     warn_user,
 )
+from .._lib.arrays import Floats, Ints
 from .._lib.laws import smoothed
 from .._lib.reprs import Table, counted
 from .._lib.work import long_work, phase
 from ..data.items import Items
 from ..data.statistics import STATISTICS, Statistics
 from ..families.priors import Prior
-from ..fits.fit import PARETO_K, Fit, Method, Status, named_fits, other_total
-from ..inference.left_out import Refits, refits_of
+from ..fits import PARETO_K, Fit, Method, Status, named_fits, other_total
+from ..inference.fitting import Refits, fit_prior, refits_of
 from ..posterior.averages import density_moments
 from ..posterior.item_columns import in_chunks, select
 from ..posterior.predictive import Posterior, posterior_of, posterior_under
@@ -229,7 +230,7 @@ def compare(
     data = ITEMS_OR_STATISTICS(data, "data")
     subset = Whole(1)(subset, "subset")
     seed = SEED(seed, "seed")
-    fits = named_fits(fits, "fit")
+    fits = named_fits(fits)
     if len(fits) < 2:
         raise FitError(f"compare takes two fits or more by name, not {len(fits)}")
     _check_columns(fits)
@@ -416,7 +417,6 @@ def cross_validate(
     ['items', 'elpd', 'per_item', 'converged', 'trust']
     """
     stats = STATISTICS(stats, "stats")
-    from ..inference.fitting import fit_prior  # which loads PyMC
 
     if stats.folds < 2:
         raise StatisticsError(

@@ -13,15 +13,14 @@ import numpy as np
 import pandas as pd
 from numpy.random import Generator
 
-from .._lib.arguments import A
+from .._lib.arguments import A, ItemsError
 from .._lib.arrays import Columns, Floats, Ints
-from .._lib.errors import ItemsError
 from .._model.rows import CLASS
 from ..data.items import ANY_ITEMS, Items, NormalItems, Roles
 from ..data.statistics import Statistics, refuse_weights
 from ..data.summaries import Options, totals_of
 from ..families.rows import RowSums
-from ..fits.curves import Curves
+from ..fits import Curves
 from ..posterior.item_columns import (
     bin_scores_of,
     check_statistics,

@@ -24,8 +24,8 @@ from scipy import sparse
 from .._lib.arrays import Bools, Columns, Floats, Ints, equal_parts
 from .._lib.laws import exceedance, uniform_distance, uniform_p_value
 from .._lib.reprs import digits, number
-from ..families.outcome import Outcome
-from ..fits.curves import Curves
+from ..families.family import Outcome
+from ..fits import Curves
 from ..posterior.averages import cdf_interval
 from ..posterior.item_columns import in_chunks, select
 from ..posterior.predictive import Posterior

@@ -14,20 +14,19 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from .._lib.arguments import FitError, SocError
 from .._lib.arrays import equal_parts
-from .._lib.errors import FitError, SocError
 from .._lib.reprs import Table, code_of
 from .._model.pilot import find_pilot
 from .._model.rows import sizes_vary
 from ..data.statistics import Statistics, refuse_weights
 from ..families.priors import Constant, Prior, Spline
 from ..families.rows import MEAN_ONLY
-from ..fits.fit import Fit
+from ..fits import Fit
 from ..posterior.predictive import posterior_of
-from .advice import Gains, mixture_of
+from .advice import Gains, mixture_of, takes_long
 from .comparison import LeftOut, elpd_table, left_out, warn_of_clusters
 from .observations import observe
-from .quick_fits import takes_long
 
 _log = logging.getLogger(__name__)
 # nats of all items: a step is tried if it may gain these, and kept if it does. A term in exposure,

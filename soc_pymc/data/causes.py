@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from .._lib.arrays import Floats, Ints, equal_parts
-from ..families.outcome import Outcome
+from ..families.family import Outcome
 from .items import Items, Roles, columns_of
 from .sources import batches, kind_of, number_columns, opened
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .._lib.arguments import ItemsError
 from .._lib.arrays import Columns, Floats, Ints
-from .._lib.errors import ItemsError
-from .._lib.reprs import digits
+from .._lib.reprs import counted, digits
 from .._lib.work import phase
-from ..families.outcome import Outcome
+from ..families.family import Outcome
 from ..families.scales import LARGEST_COUNT, Bounds
 from .binning import (
     CELL_SUMS,
@@ -53,6 +53,7 @@ from .items import (
     wrong_type,
 )
 from .sources import (
+    LocalTable,
     batches,
     count_of,
     drop_small_tables,
@@ -256,13 +257,36 @@ def check_types(items: Items, table: "ir.Table") -> None:
     """Refuse columns of a table or of `LocalTable` whose type does not suit their role."""
     schema = schema_of(table)
     wrong = [
-        f"column {name!r} holds {words}; {needs_of(role)}: convert it first"
+        f"column {name!r} holds {words}{_not_numbers(table, role, name)}; {needs_of(role)}: "
+        "convert it first"
         for role, name in items.roles.items()
         if name != NO_SCORE and (words := wrong_type(role, schema.field(name).type))
     ]
     if wrong:
         rows = table.num_rows if hasattr(table, "num_rows") else count_of(table)
         raise ItemsError("\n".join(wrong) if rows else no_rows(items))
+
+
+def _not_numbers(table: Any, role: str, name: str) -> str:
+    """The first texts in a column of a `LocalTable` that should hold numbers, and their rows."""
+    if bounds_of(role) is None or not isinstance(table, LocalTable):
+        return ""
+    values = table.select(name).to_pyarrow()[name].to_pylist()
+    texts = [
+        value for value in values if isinstance(value, str) and not _is_number(value)
+    ]
+    if not texts:
+        return ""
+    some = ", ".join(repr(text[:20]) for text in sorted(set(texts))[:_SHOWN])
+    return f" ({some} in {len(texts):,} of {counted(len(values), 'row')})"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def check_total(items: Items, total: float) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from .._lib.arrays import Ints
 from ..families import scales
-from ..families.outcome import Outcome, sum_of
+from ..families.family import Outcome, sum_of
 from ..families.scales import Cell
 
 # bits of a float64's fraction; exponent of 1

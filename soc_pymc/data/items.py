@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from .._lib.arguments import POSITIVE, Real, shown, switch
+from .._lib.arguments import POSITIVE, ItemsError, Real, StatisticsError, shown, switch
 from .._lib.arrays import Ints
-from .._lib.errors import ItemsError, StatisticsError
 from ..families import OUTCOMES, family_of_kind
-from ..families.family import Family
-from ..families.outcome import Outcome
+from ..families.family import Family, Outcome
 from ..families.scales import Bounds
 from .formulas import FOLD_PRIME, MOST_FOLDS, near_whole
 from .sources import chosen, kind_of
@@ -142,11 +140,6 @@ class Roles(dict[str, str]):
     def has_score(self) -> bool:
         """True unless the items have no score."""
         return self.get("score") != NO_SCORE
-
-    @property
-    def heading(self) -> str:
-        """Columns of groups as one name, for messages and headings."""
-        return CROSS.join(self.groups.values())
 
     @property
     def arguments(self) -> dict[str, Any]:

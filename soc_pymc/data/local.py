@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .._lib.arguments import ItemsError, StatisticsError
 from .._lib.arrays import Columns, Floats, Ints, compiled
-from .._lib.errors import ItemsError, StatisticsError
 from .._lib.work import ordered_map, phase
-from ..families.outcome import Outcome, sum_of
+from ..families.family import Outcome, sum_of
 from .binning import (
     CELL_SUMS,
     Lookup,

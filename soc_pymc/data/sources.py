@@ -5,11 +5,13 @@ Ibis (`LocalTable`), which takes longer to import than reading some thousand ite
 columns do (`open_table`).
 """
 
+import csv
 import difflib
 import functools
 import glob
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._lib.arguments import path_of
-from .._lib.errors import ItemsError
+from .._lib.arguments import ItemsError, path_of
+from .._lib.reprs import counted
 from .._lib.work import threads
 
 if TYPE_CHECKING:
@@ -41,6 +43,12 @@ _NUMBERS = (
 )
 # bytes of files that are read once, and held for several passes
 _MOST_HELD = 1 << 24
+# bytes of a table of such files that is kept for the next reader
+_MOST_KEPT = 1 << 26
+# seconds after which a file that is written again has another time
+_SETTLED = 2.0
+# the files that were read last: their versions, and their table
+_kept: dict[Any, "pa.Table"] = {}
 _AT_ONCE = 1_000_000  # rows of a batch
 _MOST_NAMES = 20  # in an error
 # engines of Ibis that run in this process
@@ -244,11 +252,38 @@ def open_rows(
             table = _in_memory(source, columns)
             return LocalTable(table.schema, table)
         paths = paths_of(source)
-        held = hold and sum(map(os.path.getsize, paths)) <= _MOST_HELD
-        reader = _arrow_reader(_query("*", paths, "" if held else "LIMIT 0"), _AT_ONCE)
-        names = chosen(reader.schema.names, columns)
-        rows = LocalTable(reader.schema, reader.read_all() if held else None, paths)
-        return rows.select(*names)
+        rows = _rows_of_files(paths, hold)
+        if columns is not None and not set(columns) <= set(rows.columns):
+            _refuse_uneven_lines(paths)
+        return rows.select(*chosen(rows.columns, columns))
+
+
+def _rows_of_files(paths: list[str], hold: bool) -> LocalTable:
+    """All columns of files, which are not read again if they are those that were read last."""
+    version = _version_of(paths)
+    # another thread may clear it
+    kept = _kept.get(version)
+    if kept is not None:
+        return LocalTable(kept.schema, kept, paths)
+    if not hold or sum(map(os.path.getsize, paths)) > _MOST_HELD:
+        schema = _arrow_reader(_query("*", paths, "LIMIT 0"), _AT_ONCE).schema
+        return LocalTable(schema, None, paths)
+    table = _arrow_reader(_query("*", paths), _AT_ONCE).read_all()
+    if version is not None and table.nbytes <= _MOST_KEPT:
+        _kept.clear()
+        _kept[version] = table
+    return LocalTable(table.schema, table, paths)
+
+
+def _version_of(paths: list[str]) -> Any:
+    """What changes when files are written again; None if one was written a moment ago."""
+    files = [os.stat(path) for path in paths]
+    newest = max(max(file.st_mtime, file.st_ctime) for file in files)
+    if time.time() - newest < _SETTLED:
+        return None
+    times = [(file.st_mtime_ns, file.st_ctime_ns) for file in files]
+    sizes = [(file.st_ino, file.st_size) for file in files]
+    return tuple(zip(paths, times, sizes, strict=True))
 
 
 def opened(
@@ -300,8 +335,11 @@ def _in_memory(source: Source, columns: Sequence[str] | None) -> Any:
     if columns == []:  # batches without columns forget their number of rows
         return pa.table({"row": range(len(source))})
     if kind_of(source) in ("pandas", "polars"):
+        names = [str(name) for name in source.columns]
+        if names != list(source.columns):  # pandas takes numbers, too
+            source = source.set_axis(names, axis=1)
         # other columns may not fit
-        source = _for_arrow(source[chosen(source.columns, columns)])
+        source = _for_arrow(source[chosen(names, columns)])
     if kind_of(source) == "pandas":
         return pa.Table.from_pandas(source, preserve_index=False)
     table = pa.table(source)
@@ -445,9 +483,29 @@ def _options_of(paths: Sequence[str]) -> dict[str, Any]:
     """Its options."""
     options: dict[str, Any] = {"union_by_name": True, "hive_partitioning": False}
     if _reader_of(paths) == "read_csv":
-        # types are those of all lines of all files, as a fraction may come late
-        options |= {"header": True, "sample_size": -1}
+        # types are those of all lines of all files, as a fraction may come late; by default lines
+        # before the last that differ in their number of values are skipped
+        options |= {"header": True, "sample_size": -1, "skip": 0}
     return options
+
+
+def _refuse_uneven_lines(paths: Sequence[str]) -> None:
+    """Refuse CSV files in which the number of values differs from that of the first line."""
+    if _reader_of(paths) != "read_csv":
+        return
+    for path in paths:
+        with open(path, newline="", encoding="utf-8", errors="replace") as file:
+            head = file.readline()
+            file.seek(0)
+            lines = csv.reader(file, delimiter=max(",;\t|", key=head.count))
+            names = next(lines, [])
+            for values in lines:
+                if values and len(values) != len(names):
+                    raise ItemsError(
+                        f"{path}: line {lines.line_num} has {counted(len(values), 'value')}, and "
+                        f"the first line, which must name the columns, has {len(names)}: give "
+                        "every line as many values as there are names"
+                    )
 
 
 @contextmanager
@@ -463,7 +521,11 @@ def readable(source: Source = None) -> Iterator[None]:
         if library in _NOT_ENGINES and not isinstance(error, OSError):
             raise
         java = getattr(error, "java_exception", None)
-        text = str(java.toString() if java else error).strip() or type(error).__name__
+        told = str(java.toString() if java else error)
+        # Arrow appends the column to its error
+        if len(error.args) > 1 and all(isinstance(part, str) for part in error.args):
+            told = ": ".join(reversed(error.args))
+        text = told.strip() or type(error).__name__
         # DuckDB names the line of a CSV file, then the fault
         cause = " ".join(
             text.splitlines()[:3] if "CSV" in text[:50] else text.splitlines()[:1]

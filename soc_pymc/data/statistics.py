@@ -11,15 +11,13 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from .._lib.arguments import BOOLEAN, A, shown
+from .._lib.arguments import BOOLEAN, A, StatisticsError, shown
 from .._lib.arrays import Bools, Columns, Floats, Ints, equal_parts
-from .._lib.errors import StatisticsError
 from .._lib.files import Saved, read_saved, save_netcdf
 from .._lib.reprs import html_table, lines, of_statistics
 from ..families import family_of_kind
-from ..families.family import Family
+from ..families.family import Family, Outcome
 from ..families.noise import NoiseLaw
-from ..families.outcome import Outcome
 from ..families.scales import LINEAR, SCORE_WEIGHT, STEPS
 from .binning import EXTREMES, added, stand_out
 from .formulas import BLOCKS
@@ -510,9 +508,9 @@ def words_of_percentages(stats: Statistics) -> str:
         return ""
     expected = np.bincount(by_size, size * rate[by_score])
     mean_size = np.bincount(by_size, size) / np.bincount(by_size, n)
-    range_of_sizes = _ratio(mean_size)
-    rise = _ratio(total / expected * mean_size)
-    along_score = _ratio(sizes / np.bincount(by_score, n))
+    range_of_sizes = range_factor(mean_size)
+    rise = range_factor(total / expected * mean_size)
+    along_score = range_factor(sizes / np.bincount(by_score, n))
     do_not_rise = rise < _LEVEL and _LEVEL**2 * rise < range_of_sizes
     # scores that are expected counts rise with exposures
     if not do_not_rise or along_score**2 >= range_of_sizes:
@@ -525,7 +523,8 @@ def words_of_percentages(stats: Statistics) -> str:
     )
 
 
-def _ratio(values: Floats) -> float:
+def range_factor(values: Floats) -> float:
+    """Factor between the smallest and the largest of some values."""
     return float(values.max() / values.min())
 
 

@@ -10,18 +10,21 @@ from numpy.typing import ArrayLike
 
 from .._lib.arguments import (
     BOOLEAN,
+    ItemsError,
+    ItemsWarning,
     OneOf,
     OrNone,
+    StatisticsError,
     Whole,
     numbers_of,
     switch,
+    warn_user,
 )
 from .._lib.arrays import Columns, Floats, middle_shares
-from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
 from .._lib.reprs import digits
 from .._lib.work import with_progress
 from ..families import OUTCOMES
-from ..families.outcome import Outcome
+from ..families.family import Outcome
 from ..families.scales import MOST_VALUE_CELL, SCORE_WEIGHT
 from . import binning
 from .causes import Evidence, cause_of
@@ -33,6 +36,7 @@ from .sources import is_remote, open_table
 from .statistics import (
     Statistics,
     from_tables,
+    range_factor,
     words_of_absent_zeros,
     words_of_percentages,
 )
@@ -469,7 +473,8 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
     of_counts = events[known] / t[known]
     words = outcome.words
     if known.sum() >= _FEWEST_TOLD and (
-        _LEVEL * _factor(of_counts) < _factor(ratio) and _factor(of_counts) < _LEVEL
+        _LEVEL * range_factor(of_counts) < range_factor(ratio)
+        and range_factor(of_counts) < _LEVEL
     ):
         column = items.roles[outcome.size]
         warn_user(
@@ -491,10 +496,6 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
             "forgotten exposure counts as 1): name the right column",
             ItemsWarning,
         )
-
-
-def _factor(ratio: Floats) -> float:
-    return float(ratio.max() / ratio.min())
 
 
 def _check_digits(stats: Statistics, items: Items) -> None:

@@ -5,9 +5,8 @@ from typing import Any
 
 from .amounts import GammaInverseGamma
 from .binomial import BinomialBeta
-from .family import Family
+from .family import Family, Outcome
 from .normal import NormalNormal
-from .outcome import Outcome
 from .poisson import PoissonGamma
 from .truncated import TruncatedBinomialBeta, TruncatedPoissonGamma
 

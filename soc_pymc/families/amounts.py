@@ -19,12 +19,20 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 from scipy import optimize, special
 
+from .._lib.arguments import ItemsError
 from .._lib.arrays import Bools, Columns, Floats, Pair, Triple
-from .._lib.errors import ItemsError
 from ..prior_table import InverseGammaFormulas
-from .family import Family, Generators
+from .family import (
+    Family,
+    Generators,
+    Outcome,
+    Table,
+    Validity,
+    Words,
+    residual_squares,
+    uniform_range,
+)
 from .mixtures import ComponentGrid, Frame, LogLaw, Relative, along_path, reciprocal
-from .outcome import Outcome, Table, Validity, Words, residual_squares, uniform_range
 from .poisson import EXPOSURE_CELLS, PoissonGamma, PoissonRows, inverse_trigamma
 from .priors import InverseGamma, InverseGammaMixture
 from .rows import Cells, Ragged, RowSums, Tensor, weighted_points

@@ -17,10 +17,19 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 from scipy import special
 
+from .._lib.arguments import ItemsError
 from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, Triple
-from .._lib.errors import ItemsError
 from ..prior_table import ARRAYS, BetaFormulas
-from .family import Family, Generators
+from .family import (
+    Family,
+    Generators,
+    Outcome,
+    Table,
+    Validity,
+    Words,
+    absent_zeros,
+    residual_squares,
+)
 from .mixtures import (
     STEP,
     WIDTH,
@@ -32,7 +41,6 @@ from .mixtures import (
     between,
     reciprocal,
 )
-from .outcome import Outcome, Table, Validity, Words, absent_zeros, residual_squares
 from .poisson import COUNT_CELLS, EXPOSURE_CELLS, draw_log_gamma
 from .priors import Beta, BetaMixture
 from .rows import Cells, Ragged, RowSums, Tensor, columns, histogram, rising

@@ -17,13 +17,21 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 from scipy import special
 
+from .._lib.arguments import FitError
 from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, Triple
-from .._lib.errors import FitError
 from ..prior_table import NormalFormulas
-from .family import Family, Generators
+from .family import (
+    Family,
+    Generators,
+    Outcome,
+    Table,
+    Validity,
+    Words,
+    typical_precision,
+    uniform_range,
+)
 from .mixtures import WIDTH, ComponentGrid, Frame, LogLaw, Relative
 from .noise import NodeLine, moderated_cells, node_line
-from .outcome import Outcome, Table, Validity, Words, typical_precision, uniform_range
 from .priors import Normal, NormalMixture
 from .rows import Cells, Ragged, RowSums, Tensor, Weak, by_row, weak_dispersion
 from .scales import LARGEST_VALUE, LEAST_SD, LINEAR, STEPS, Bounds, Cell

@@ -15,12 +15,20 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 from scipy import optimize, special
 
+from .._lib.arguments import ItemsError
 from .._lib.arrays import Bools, Columns, Floats, Pair, Triple
-from .._lib.errors import ItemsError
 from ..prior_table import GammaFormulas
-from .family import Family, Generators
+from .family import (
+    Family,
+    Generators,
+    Outcome,
+    Table,
+    Validity,
+    Words,
+    absent_zeros,
+    residual_squares,
+)
 from .mixtures import ComponentGrid, Frame, LogLaw, Relative, along_path, reciprocal
-from .outcome import Outcome, Table, Validity, Words, absent_zeros, residual_squares
 from .priors import Gamma, GammaMixture
 from .rows import (
     Cells,

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from .._lib.arguments import (
     POSITIVE,
     A,
+    FitError,
     OneOf,
     OrNone,
     Real,
@@ -14,7 +15,6 @@ from .._lib.arguments import (
     shown,
     switch,
 )
-from .._lib.errors import FitError
 from .scales import RANK, SCALES
 
 _MOST_KNOTS = 10_000

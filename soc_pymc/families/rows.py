@@ -17,8 +17,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy import special
 
+from .._lib.arguments import FitError
 from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, Triple
-from .._lib.errors import FitError
 from .scales import EXACT_COUNTS
 from .special_functions import stirling_series
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
+from .._lib.arguments import FitError
 from .._lib.arrays import Bools, Floats, Pair
-from .._lib.errors import FitError
 from .._lib.reprs import digits
 
 RANK = "rank"

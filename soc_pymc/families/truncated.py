@@ -15,11 +15,10 @@ import numpy as np
 from numpy.random import Generator
 from scipy import optimize, special
 
+from .._lib.arguments import FitError, ItemsError
 from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, Triple
-from .._lib.errors import FitError, ItemsError
 from .binomial import BETAS, BinomialBeta, BinomialOutcome, BinomialRows
-from .family import Family
-from .outcome import Outcome, Validity
+from .family import Family, Outcome, Validity
 from .poisson import PoissonGamma, PoissonOutcome, PoissonRows
 from .rows import Cells, RowSums, Tensor
 from .scales import EXACT_COUNTS

@@ -13,13 +13,13 @@ from typing import Any, Literal, get_args
 
 import soc_pymc as soc
 
-from .._lib.errors import FitError, StatisticsError
+from .._lib.arguments import FitError, StatisticsError
 from .._lib.files import check_target
 from ..data.items import ITEMS, NO_SCORE, AnyItems, Average, Items, Roles
 from ..families import FAMILIES, OUTCOMES
-from ..families.outcome import Outcome
+from ..families.family import Outcome
 from ..families.priors import Prior, Spline
-from ..fits.fit import Fit, Method
+from ..fits import Fit, Method
 
 _PARAMETERS = re.compile(r"^Parameters\n-+\n(.*?)(^\w+\n-+\n|\Z)", re.DOTALL | re.M)
 _ENTRY = re.compile(r"^(\w+) : .*\n((?:    .*\n|\n)+)", re.M)

@@ -18,7 +18,7 @@ import xarray as xr
 
 import soc_pymc as soc
 
-from .._lib.errors import FitError, ItemsError
+from .._lib.arguments import FitError, ItemsError
 from .._lib.files import check_target, replacing
 from .._lib.reprs import lines, number, of_statistics
 from .._lib.work import showing, with_progress
@@ -26,7 +26,7 @@ from .._model.rows import rows_of
 from ..checks._check import check_sample
 from ..data.sources import column_names
 from ..families.scales import RANK, SCALES
-from ..fits.fit import fit_rows
+from ..fits import fit_rows
 from ..posterior.item_columns import refuse_weighted
 from ..posterior.scoring import is_folder
 from . import arguments

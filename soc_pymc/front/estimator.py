@@ -11,24 +11,30 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._fit import fit
-from .._lib.arguments import PROBABILITY, per_item, shown
+from .._lib.arguments import (
+    PROBABILITY,
+    FitError,
+    ItemsError,
+    ItemsWarning,
+    per_item,
+    shown,
+    warn_user,
+)
 from .._lib.arrays import Columns, Floats, Pair
-from .._lib.errors import FitError, ItemsError, ItemsWarning, warn_user
 from .._lib.work import showing
 from ..data.engines import scan
 from ..data.items import ITEMS, Items, Roles
 from ..data.statistics import Statistics
 from ..data.summaries import summarize
 from ..families import OUTCOMES, family_of
-from ..families.outcome import Outcome
+from ..families.family import Outcome
 from ..families.priors import Prior
 from ..families.scales import common_scale
-from ..fits.fit import Fit, Method
+from ..fits import Fit, Method
 from ..posterior.calibration import curve_variables
 from ..posterior.item_columns import arrays_of, in_chunks, warn_of_extrapolation
-from ..posterior.next_outcomes import predictive_intervals
 from ..posterior.predictive import posterior_of
-from ..posterior.scoring import item_posteriors
+from ..posterior.scoring import item_posteriors, predictive_intervals
 
 _SIZES = tuple(kind.size for kind in OUTCOMES.values())
 _REQUESTS = dict.fromkeys((*_SIZES, "group"), True)

@@ -17,8 +17,8 @@ import numpy as np
 import xarray as xr
 from scipy import linalg, special
 
+from .._lib.arguments import FitError
 from .._lib.arrays import Bools, Floats, Ints, Pair
-from .._lib.errors import FitError
 from .._model.laplace import RowCurvature, coefficient_curvature, row_curvature
 from .._model.levels import Levels
 from .._model.problem import Problem, build
@@ -28,7 +28,7 @@ from ..data.statistics import Statistics, from_tables, undated
 from ..families import FAMILIES
 from ..families.priors import Prior
 from ..families.scales import Scale
-from ..fits.fit import Fit
+from ..fits import Fit
 from .density import SAMPLED
 
 # most share of the information that leaving out one block removes

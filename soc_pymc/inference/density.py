@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from .._lib.arrays import Floats, Ints, Pair
 from .._model.coordinates import Space
 from .._model.problem import Problem
-from .polynomials import NearRows
-from .zero_rows import ZeroRows
+from .polynomials import NearRows, ZeroRows
 
 # coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)
 Evaluate = Callable[[Floats], Pair]

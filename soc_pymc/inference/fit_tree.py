@@ -10,12 +10,11 @@ import numpy as np
 import xarray as xr
 from scipy import sparse
 
-from .._lib.arguments import Whole
+from .._lib.arguments import FitError, Whole
 from .._lib.arrays import Bools, Floats, Ints, Pair, equal_parts
-from .._lib.errors import FitError
 from .._lib.work import phase
 from .._model.coordinates import Space
-from .._model.mixture_cells import WITHIN_BOUNDS
+from .._model.mixtures import WITHIN_BOUNDS
 from .._model.pilot import Pilot
 from .._model.problem import Problem, build, check_prior, mixture_data, prior_draws
 from .._model.rows import Rows, placed_rows, positions
@@ -26,7 +25,7 @@ from ..data.statistics import Statistics
 from ..families.priors import Prior
 from ..families.scales import RANK, SCALES
 from ..families.truncated import TruncatedRows
-from ..fits.fit import (
+from ..fits import (
     FEW_DRAWS,
     Fit,
     Method,

@@ -8,11 +8,10 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from .._lib.arguments import DRAWS, PROBABILITY, OneOf, Whole, convert_fields
-from .._lib.errors import FitError
+from .._lib.arguments import DRAWS, PROBABILITY, FitError, OneOf, Whole, convert_fields
 from .._lib.work import is_shown, raising_interrupt
 from .._model.problem import Problem
-from ..fits.fit import Status
+from ..fits import Status
 from .fit_tree import STORED_SEED, Groups, PosteriorMethod
 
 SAMPLERS = ("pymc", "nutpie", "numpyro", "blackjax")
@@ -84,8 +83,7 @@ class NUTS(PosteriorMethod):
         import pymc as pm  # which takes a second to load
         import pytensor
 
-        from .._model.interpreter import kept_variables
-        from .._model.pymc_model import model_of
+        from .._model.pymc_model import kept_variables, model_of
 
         model = model_of(built)
         with (

@@ -19,17 +19,17 @@ from scipy import linalg, optimize
 from .._lib.arguments import (
     DRAWS,
     MOST_DRAWS,
+    FitError,
     OrNone,
     Whole,
     convert_fields,
     refuse_beyond_memory,
 )
 from .._lib.arrays import Floats, Pair
-from .._lib.errors import FitError
 from .._lib.laws import smoothed
 from .._lib.work import Phase, phase
 from .._model.problem import Problem
-from ..fits.fit import PARETO_K, Status
+from ..fits import PARETO_K, Status
 from .density import (
     Densities,
     Evaluate,

@@ -4,8 +4,14 @@ An argument that is not as its function says raises `soc.FitError`.
 """
 
 from .curves import plot_curves, plot_prior, plot_prior_predictive
-from .items import CalibrationDisplay, plot_calibration, plot_shrinkage
-from .results import plot_intervals, plot_outliers, plot_pit
+from .items import (
+    CalibrationDisplay,
+    plot_calibration,
+    plot_intervals,
+    plot_outliers,
+    plot_pit,
+    plot_shrinkage,
+)
 
 __all__ = [
     "CalibrationDisplay",

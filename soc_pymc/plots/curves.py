@@ -12,6 +12,7 @@ from .._lib.arguments import (
     POSITIVE,
     PROBABILITY,
     A,
+    FitError,
     OrNone,
     Whole,
     numbers_of,
@@ -19,12 +20,11 @@ from .._lib.arguments import (
     switch,
 )
 from .._lib.arrays import Floats, Ints, Pair, Triple, equal_parts
-from .._lib.errors import FitError
 from .._lib.reprs import counted
 from ..families import FAMILIES
 from ..families.rows import MEAN_ONLY
 from ..families.scales import LINEAR, LOG, Scale
-from ..fits.fit import FIT, Fit
+from ..fits import FIT, Fit
 from ..posterior.averages import scorer
 from ..posterior.calibration import (
     bands,
@@ -33,7 +33,7 @@ from ..posterior.calibration import (
     default_scores,
 )
 from ..posterior.predictive import posterior_of
-from ..quantities.curves import SHARES, score_quantiles
+from ..quantities import score_quantiles
 from . import style
 from .style import AX, Panels
 
@@ -117,7 +117,7 @@ def plot_curves(
             f"group={shown(group)} must be 1 to {len(style.PALETTE)} labels of groups"
         )
     panels = style.panels(axes, (7, 7), 2, sharex=True, height_ratios=(3, 2))
-    if fit.one_score and not fit.mean_only:
+    if fit.curves.one_score and not fit.mean_only:
         return _draw_level(fit, panels, prob, groups)
     if groups:
         for label, color in zip(groups, style.PALETTE, strict=False):
@@ -353,7 +353,7 @@ def plot_prior(
 def _few_scores(fit: Fit, score: ArrayLike | None) -> Floats:
     """Return the user's scores, as many as there are colours, or some of the fit's."""
     if score is None:
-        return score_quantiles(fit.curves, SHARES)
+        return score_quantiles(fit.curves)
     scores = np.atleast_1d(numbers_of(score, "score"))
     if scores.ndim != 1 or not 0 < len(scores) <= len(style.PALETTE):
         raise FitError(f"score={shown(score)} must be 1 to {len(style.PALETTE)} scores")

@@ -14,8 +14,7 @@ from matplotlib.axis import Axis, XAxis, YAxis
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from .._lib.arguments import A, shown
-from .._lib.errors import FitError
+from .._lib.arguments import A, FitError, shown
 from ..families.scales import LOG, LOGIT
 
 # Okabe and Ito (2008): told apart with every kind of colour vision

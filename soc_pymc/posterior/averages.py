@@ -16,7 +16,7 @@ from scipy.interpolate import RegularGridInterpolator
 from .. import prior_table
 from .._lib.arrays import Columns, Floats, Ints, Pair
 from .._lib.laws import smoothed
-from ..fits.curves import Curves
+from ..fits import Curves
 from .item_columns import (
     Scorer,
     ThetaMixture,

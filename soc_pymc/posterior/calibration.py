@@ -11,22 +11,23 @@ from .._lib.arguments import (
     PROBABILITY,
     SEED,
     A,
+    FitError,
+    ItemsWarning,
     numbers_of,
     per_item,
     refuse_beyond_memory,
     shown,
     switch,
+    warn_user,
 )
 from .._lib.arrays import Columns, Floats
-from .._lib.errors import FitError, ItemsWarning, warn_user
 from .._lib.work import one_blas_thread
 from ..data.items import CROSS, MARK, label_of
 from ..data.statistics import STATISTICS, Statistics
 from ..families import family_of
 from ..families.priors import Prior
 from ..families.scales import LINEAR, LOG, LOGIT, SCALES
-from ..fits.curves import Curves
-from ..fits.fit import Fit
+from ..fits import Curves, Fit
 from .item_columns import bin_scores_of, warn_of_extrapolation
 from .predictive import Posterior, posterior_of, posterior_under
 from .weights import P_ZERO, moment_variables
@@ -144,7 +145,7 @@ def _label(curves: Curves, group: object) -> str | None:
     groupings = curves.groupings
     levels = [label] if len(groupings) == 1 else label.split(CROSS)
     if len(levels) != len(groupings):
-        rule = f"one level of each of {curves.roles.heading}, as a tuple"
+        rule = f"one level of each of {CROSS.join(curves.roles.groups.values())}, as a tuple"
         raise FitError(f"group={shown(group)} must be {rule}; None leaves one open")
     for level, known in zip(levels, groupings.values(), strict=True):
         if level not in known and level != MARK:

@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import prior_table
-from .._lib.arguments import A, names_of, path_of, shown
-from .._lib.errors import FitError, ItemsError
+from .._lib.arguments import A, FitError, ItemsError, names_of, path_of, shown
 from .._lib.files import replacing
 from .._lib.work import one_blas_thread
 from ..data.engines import read_columns, with_bins
@@ -32,8 +31,7 @@ from ..data.formulas import exact
 from ..data.items import ANY_ITEMS, CROSS, ITEMS, Items, Roles
 from ..data.sources import chosen, kind_of, small_table
 from ..families.scales import MIDDLE
-from ..fits.curves import Curves
-from ..fits.fit import FIT, Fit
+from ..fits import FIT, Curves, Fit
 from ..prior_table import PriorTable, by_group, checksum, posterior_summaries
 from .averages import scorer, table_items
 from .item_columns import posterior_roles, refuse_taken

@@ -11,9 +11,8 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from .._lib.arguments import Rule
+from .._lib.arguments import ItemsError, ItemsWarning, Rule, StatisticsError, warn_user
 from .._lib.arrays import Columns, Floats, Ints, Pair
-from .._lib.errors import ItemsError, ItemsWarning, StatisticsError, warn_user
 from .._lib.reprs import digits
 from .._lib.work import ordered_map, parts, phase
 from ..data.engines import check_types, no_rows, scan
@@ -28,10 +27,9 @@ from ..data.items import (
 )
 from ..data.sources import arrow_table
 from ..data.statistics import Statistics
-from ..families.family import Family
-from ..families.outcome import Outcome
+from ..families.family import Family, Outcome
 from ..families.scales import RANK, SCORE_WEIGHT, Scale
-from ..fits.curves import Curves
+from ..fits import Curves
 
 # Arrays of one length by role: score, outcome, size and ``group``. Where an item stands for several
 # whose scores differ, ``spread`` is the variance of the first curve over them.

@@ -15,11 +15,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
+from .._lib.arguments import FitError
 from .._lib.arrays import Columns, Floats, Ints, Pair
-from .._lib.errors import FitError
 from ..families.rows import MEAN_ONLY
-from ..fits.curves import Curves
-from ..fits.fit import FIT, Fit
+from ..fits import FIT, Curves, Fit
 from .item_columns import ThetaMixture, own_outcomes, places, prior_columns
 from .weights import weights_of
 

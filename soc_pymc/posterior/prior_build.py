@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .._lib.arguments import FitError
 from .._lib.arrays import Bools, Floats, Ints, Pair
-from .._lib.errors import FitError
 from ..data.items import ONE_SCORE
 from ..families.noise import NOISE_LAW
 from ..families.rows import MEAN_ONLY
 from ..families.scales import RANK
-from ..fits.curves import SIZE_WIDTH, Curves
+from ..fits import SIZE_WIDTH, Curves
 from ..prior_table import FORMAT, POLYNOMIALS, PriorTable
 from .weights import SmoothWeights, weights_of
 

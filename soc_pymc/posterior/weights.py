@@ -15,7 +15,7 @@ from .._lib.arrays import Bools, Columns, Floats, Ints, Pair
 from .._model.splines import spline_matrix
 from ..families.mixtures import Frame, WeightForms, weights_of_draws
 from ..families.scales import RANK
-from ..fits.curves import Curves
+from ..fits import Curves
 from ..prior_table import with_zeros
 from .item_columns import places, select
 

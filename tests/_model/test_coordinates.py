@@ -5,9 +5,8 @@ import pymc as pm
 import pytest
 
 import soc_pymc as soc
-from soc_pymc._model.interpreter import ModelSpace
 from soc_pymc._model.problem import build
-from soc_pymc._model.pymc_model import extended, pymc_model
+from soc_pymc._model.pymc_model import ModelSpace, extended, pymc_model
 from tests.examples import COUNT_ROLES, count_frame, thinned
 
 NAMES = ["gamma", "normal", "beta", "groups", "exposure", "gamma_mixture", "zeros", "truncated"]

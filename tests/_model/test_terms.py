@@ -6,7 +6,7 @@ import pytest
 from scipy.interpolate import CubicSpline
 
 import soc_pymc as soc
-from soc_pymc._lib.errors import FitError
+from soc_pymc._lib.arguments import FitError
 from soc_pymc._model import splines
 from tests.examples import QUIET, SMALL_MIXTURE
 from tests.oracles import s1_curves

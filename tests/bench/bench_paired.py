@@ -114,6 +114,7 @@ def checkout(commit: str, folder: Path) -> Path:
 def measure(task: str, code: Path, folder: Path) -> tuple[float, float, float]:
     """CPU seconds, wall seconds and peak memory in MB of a task with the code in a folder."""
     environment = {**os.environ, "PYTHONPATH": str(code), "PYTHONSAFEPATH": "1"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # packages that are installed are compiled
     kind, _, number = task.partition(" ")
     whole = kind in ("run", "cold")
     if kind == "cold":

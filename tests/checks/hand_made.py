@@ -12,7 +12,7 @@ from scipy import special
 from scipy.interpolate import CubicSpline
 
 import soc_pymc as soc
-from soc_pymc.fits.fit import Fit, Status
+from soc_pymc.fits import Fit, Status
 from tests.family_records import RECORDS, SHAPE, prior_parameters, updated_parameters
 
 KNOTS = np.log([0.005, 0.02, 0.05, 0.15, 0.5])

@@ -17,7 +17,7 @@ from soc_pymc.checks import _check, pit
 from soc_pymc.checks._check import Checks, tail_probabilities
 from soc_pymc.checks.advice import mixture_of
 from soc_pymc.checks.observations import Observations
-from soc_pymc.fits.fit import Status
+from soc_pymc.fits import Status
 from soc_pymc.posterior.item_columns import frame_columns
 from soc_pymc.posterior.predictive import posterior_of, posterior_under
 from tests.checks.hand_made import (

@@ -13,7 +13,7 @@ import soc_pymc as soc
 from soc_pymc._lib.laws import uniform_p_value
 from soc_pymc.checks import comparison
 from soc_pymc.checks.comparison import leave_one_out, mixture_weights
-from soc_pymc.fits.fit import Status
+from soc_pymc.fits import Status
 from soc_pymc.posterior.predictive import posterior_of
 from tests.checks.hand_made import (
     KINDS,

@@ -11,10 +11,9 @@ import soc_pymc as soc
 from soc_pymc._model.problem import build
 from soc_pymc.checks.comparison import bridged, leave_one_out, left_out
 from soc_pymc.checks.observations import observe
-from soc_pymc.inference import left_out as left_out_module
-from soc_pymc.inference import variational
+from soc_pymc.inference import fitting, variational
 from soc_pymc.inference.density import near_densities
-from soc_pymc.inference.left_out import refits_of
+from soc_pymc.inference.fitting import refits_of
 from soc_pymc.posterior.averages import _ends_without
 from soc_pymc.posterior.item_columns import select
 from soc_pymc.posterior.predictive import posterior_of, posterior_under
@@ -139,7 +138,7 @@ def evaluated(monkeypatch):
         bound, weights = counted(densities.bound), counted(densities.weights)
         return dataclasses.replace(densities, bound=bound, weights=weights)
 
-    for module in (variational, left_out_module):
+    for module in (variational, fitting):
         monkeypatch.setattr(module, "near_densities", counting)
     return points
 

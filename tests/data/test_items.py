@@ -1,5 +1,7 @@
 """Items: what is named when they are made, every kind of file, and the folds of their ids."""
 
+import time
+
 import duckdb
 import numpy as np
 import pandas as pd
@@ -9,7 +11,7 @@ import pytest
 from scipy import stats
 
 import soc_pymc as soc
-from soc_pymc.data import engines
+from soc_pymc.data import engines, sources
 from tests.data.cell_references import fold_of_id
 from tests.examples import AMOUNT_ROLES, amount_frame, thinned
 from tests.tables import BACKENDS, KINDS, ROLES, remote, source_of
@@ -65,6 +67,23 @@ def test_globs_and_names_with_their_characters(tmp_path, small_fit):
     expected = np.concatenate([scores[name] for name in sorted(scores)])
     np.testing.assert_array_equal(scored.column("t"), expected)
     assert totals(tmp_path / "c[1]*.parquet") == (300, 300, 600.0)
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_file_is_read_once_until_it_is_written_again(settled, tmp_path, monkeypatch):
+    path = tmp_path / "items.csv"
+    read = []
+    query = sources._query
+    monkeypatch.setattr(sources, "_query", lambda *given: read.append(given) or query(*given))
+    if settled:  # as if it had been written long ago
+        monkeypatch.setattr(sources, "_SETTLED", -1e9)
+    for values in ([1, 2], [3, 4]):  # of the same length
+        pd.DataFrame({"x": values}).to_csv(path, index=False)
+        for _ in range(3):
+            assert sources.opened(path, ["x"]).to_pyarrow()["x"].to_pylist() == values
+        assert sources.number_columns(path) == ["x"]
+        time.sleep(0.05)  # beyond the clock of a file system's times
+    assert len(read) == (2 if settled else 8)
 
 
 def test_a_damaged_page_is_an_items_error(tmp_path):

@@ -12,7 +12,7 @@ from scipy import integrate, stats
 import soc_pymc as soc
 from soc_pymc import decisions as dec
 from soc_pymc.families import NORMAL
-from soc_pymc.fits.fit import with_draws
+from soc_pymc.fits import with_draws
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import CASES, COUNT_ROLES, QUIET, VALUE_ROLES, thinned
 from tests.posterior.references import thinned_fit

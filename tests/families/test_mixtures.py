@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from soc_pymc._model.mixture_cells import MixtureCells, cell_points
+from soc_pymc._model.mixtures import MixtureCells, cell_points
 from soc_pymc.families.mixtures import stretching, weights_of_draws
 from tests.family_records import RECORDS
 

@@ -18,7 +18,7 @@ from scipy import stats
 
 import soc_pymc as soc
 from soc_pymc._model.rows import rows_of
-from soc_pymc.families import FAMILIES, GAMMA, OUTCOMES, Outcome, outcome, poisson, scales
+from soc_pymc.families import FAMILIES, GAMMA, OUTCOMES, Outcome, family, poisson, scales
 from soc_pymc.families.rows import Ragged, RowSums, by_row, columns, two_points
 from tests.examples import OVER
 
@@ -95,13 +95,13 @@ class WaitingOutcome(Outcome):
     whole, theta, words = False, scales.LOG, COUNTS.words
     describe = type(COUNTS).describe
     integers = ("n",)
-    validity = outcome.Validity(
+    validity = family.Validity(
         COUNTS.validity.size, scales.Bounds("events must be 1", largest=1.0, least=1.0)
     )
     tables: ClassVar = {
-        "part": outcome.Table.part("sum_N", "sum_y"),
-        "time": outcome.Table.margin(TIME, *POWERS),
-        "joint": outcome.Table.joint(EVENTS, TIME, reals=POWERS),
+        "part": family.Table.part("sum_N", "sum_y"),
+        "time": family.Table.margin(TIME, *POWERS),
+        "joint": family.Table.joint(EVENTS, TIME, reals=POWERS),
     }
 
     def excess_squares(self, groups, part):

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import soc_pymc as soc
-from soc_pymc._model import interpreter
+from soc_pymc._model import pymc_model
 from soc_pymc._model.rows import rows_of
 from soc_pymc.families import TRUNCATED
 from soc_pymc.families.truncated import log_no_success
@@ -92,7 +92,7 @@ def test_slopes_are_differences_of_values(name):
         curves = np.full((1, 2), float(first)), np.full((1, 2), float(second))
 
         def slopes(u, v, curves=curves):
-            return interpreter.exact_slopes(sums, curves[0] + u, curves[1] + v, place)
+            return pymc_model.exact_slopes(sums, curves[0] + u, curves[1] + v, place)
 
         value, *slope = slopes(0.0, 0.0)
         expansion = sums.expansion(*(curve[0] for curve in curves))

@@ -9,9 +9,9 @@ from scipy import stats as laws
 from scipy.interpolate import make_smoothing_spline
 
 import soc_pymc as soc
+from soc_pymc import paper
 from soc_pymc._model.splines import spline_matrix
-from soc_pymc.paper import smoothing
-from soc_pymc.paper.smoothing import match_gammas, smoothing_spline
+from soc_pymc.paper import match_gammas, smoothing_spline
 from tests.examples import CASES, QUIET, ROLES, value_frame
 from tests.family_records import RECORDS, prior_parameters
 from tests.oracles import s1_curves
@@ -47,7 +47,7 @@ def test_the_smoother_is_the_smoothing_spline(monkeypatch):
     rng = np.random.default_rng(0)
     x = np.sort(rng.random(60))
     y, w = np.sin(4 * x) + 0.2 * rng.normal(size=60), rng.uniform(0.5, 2.0, 60)
-    monkeypatch.setattr(smoothing, "_best_multiple", lambda *_: 1e-3)
+    monkeypatch.setattr(paper, "_best_multiple", lambda *_: 1e-3)
     knots, values = smoothing_spline(x, y, w)
     # ours counts weights by their mean, and lengths in the range of the points
     scipys = make_smoothing_spline(x, y, w / w.mean(), lam=1e-3 * (x[-1] - x[0]) ** 3)

@@ -9,7 +9,7 @@ from scipy.interpolate import CubicSpline
 
 import soc_pymc as soc
 from soc_pymc.families.poisson import inverse_trigamma
-from soc_pymc.paper.five_steps import fixed_weights
+from soc_pymc.paper import fixed_weights
 from soc_pymc.posterior.averages import cdf_interval, further_cdf_interval
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import CASES, QUIET

@@ -17,7 +17,7 @@ from scipy import special
 import soc_pymc as soc
 from soc_pymc import prior_table
 from soc_pymc.data.items import CROSS
-from soc_pymc.fits.fit import with_draws
+from soc_pymc.fits import with_draws
 from soc_pymc.posterior.predictive import posterior_of
 from tests.examples import CASES, ROLES, SINGLE_FAMILIES
 from tests.family_records import RECORDS, prior_parameters, updated_parameters

@@ -13,7 +13,7 @@ from scipy import stats
 import soc_pymc as soc
 from soc_pymc import prior_table
 from soc_pymc.data import sources
-from soc_pymc.fits.fit import with_draws
+from soc_pymc.fits import with_draws
 from tests.examples import CASES, ROLES, SINGLE_FAMILIES, thinned
 from tests.family_records import RECORDS, prior_parameters
 from tests.posterior import references as ref

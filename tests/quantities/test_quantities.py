@@ -18,7 +18,7 @@ import soc_pymc as soc
 from soc_pymc import quantities
 from soc_pymc._model.problem import build
 from soc_pymc.checks.findings import p_value
-from soc_pymc.fits.fit import Fit, with_draws
+from soc_pymc.fits import Fit, with_draws
 from soc_pymc.inference.fit_tree import draw_densities
 from soc_pymc.inference.variational import importance
 from soc_pymc.posterior.predictive import posterior_of

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 import soc_pymc as soc
-from soc_pymc.fits.fit import with_draws
+from soc_pymc.fits import with_draws
 from tests.checks.hand_made import as_items, hand_made_fit, simulate
 from tests.studies.common import Choice, counts, fit, fitted, options, show, summarize
 

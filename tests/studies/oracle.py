@@ -19,7 +19,7 @@ import pandas as pd
 
 import soc_pymc as soc
 from soc_pymc._lib.arrays import equal_parts
-from soc_pymc.families.outcome import Outcome
+from soc_pymc.families.family import Outcome
 from tests.oracles import laplace_oracle, lognormal_oracle
 from tests.studies.common import counts, fit, options, quality, real_counts, show, summarize, values
 

@@ -1,6 +1,7 @@
 """Scores that many items share, and items without a score, with every verb of scored items."""
 
 import dataclasses
+import warnings
 from functools import partial
 
 import duckdb
@@ -173,8 +174,8 @@ def test_the_fit_is_that_of_one_score(unscored, unscored_fit):
     constant = soc.fit(soc.summarize(unscored[1], **QUIET), method=FAST, **QUIET)
     for name, values in constant.data["posterior"].data_vars.items():
         np.testing.assert_array_equal(unscored_fit.data["posterior"][name], values)
-    assert unscored_fit.one_score
-    assert constant.one_score
+    assert unscored_fit.curves.one_score
+    assert constant.curves.one_score
     assert soc.calibration_curves(unscored_fit).sizes["score"] == 1
     assert "none" in repr(unscored_fit)
     assert "score=None" in repr(unscored[0])
@@ -229,6 +230,20 @@ def test_new_items_without_any_column_get_the_prior(unscored, unscored_fit, tmp_
         np.testing.assert_array_equal(np.transpose(numbers), expected)
     with pytest.raises(soc.ItemsError, match="has no rows"):
         soc.item_posteriors(unscored_fit, bare(new[:0], score=None), **QUIET)
+
+
+def test_results_do_not_show_a_score(unscored, unscored_fit):
+    """Held-out gains are over the constant, and R-squared, 0 in every draw, has no row."""
+    split = soc.evaluate.split_items(unscored[0], seed=1)
+    fit = soc.fit(soc.summarize(split.train, **QUIET), method=FAST, **QUIET)
+    held = soc.evaluate.held_out(fit, split, **QUIET)
+    assert "gains over constant" in repr(held)
+    assert set(held.table["where"].astype(str)) <= {"all items", "exposure >= 25"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        prior = soc.sensitivity(fit, soc.summarize(split.train, **QUIET), **QUIET).table
+    assert prior["where"].unique().tolist() == ["E(theta | t)", "log Var(theta | t)"]
+    assert prior["value"].notna().all()
 
 
 @pytest.mark.slow

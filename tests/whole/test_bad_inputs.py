@@ -108,10 +108,14 @@ def test_items_without_anything_observed_make_statistics_and_no_fit(kind):
 
 # columns in the place of tame ones, further roles, what the error mentions
 TABLES = {
-    "text": ({"t": ["lo", "hi", "x", "y"]}, {}, ("'t' holds text", CONVERT)),
+    "text": (
+        {"t": ["lo", "0.1", "lo", "hi"]}, {},
+        ("'t' holds text ('hi', 'lo' in 3 of 4 rows)", CONVERT)),
     "true or false": ({"y": [True, False] * 2}, {}, ("'y' holds true/false", CONVERT)),
     "dates": ({"N": [DAY] * 4}, {}, ("'N' holds dates or times", CONVERT)),
-    "mixed": ({"t": [0.1, "x", 0.2, 0.3]}, {}, ("cannot be read", "column t")),
+    "mixed": (
+        {"t": [0.1, "x", 0.2, 0.3]}, {},
+        ("cannot be read: Conversion failed for column t with type object: Could not",)),
     "lists": ({"t": [[0.1]] * 4}, {}, ("'t' holds values of type list", CONVERT)),
     "no such column": (
         {"Score": [1.0] * 4}, {"id": "score"}, ("'score' is missing", "did you mean")),
@@ -205,8 +209,20 @@ FILES = {
     "head.csv": (b"t,y,N\n", ("no rows",)),
     "bare.csv": (b"0.1,0,1\n0.2,1,2\n", ("column 't' is missing", "the table has")),
     "latin.csv": ("t,y,N,g\n0.1,0,1,\xe9\n".encode("latin-1"), ("Line: 2", "not utf-8 encoded")),
-    "ragged.csv": (b"t,y,N\n0.1,0,1\n0.2,1\n", ("column 't' is missing", "'t,y,N'")),
-    "commas.csv": (b"t;y;N\n0,1;0;1\n0,2;1;2\n", ("'t' holds text", CONVERT)),
+    "ragged.csv": (
+        b"t,y,N\n0.1,0,1\n0.2,1\n",
+        ("ragged.csv: line 3 has 2 values", "first line", "has 3"),
+    ),
+    # lines before those of another number of values are not dropped
+    "joined.csv": (
+        b"t,y,N\n" + 50 * b"0.1,0,1\n" + b"t,y,N,g\n" + 9 * b"0.2,1,2,a\n",
+        ("joined.csv: line 52 has 4 values", "has 3"),
+    ),
+    "title.csv": (b"Of May\n" + CSV.encode(), ("line 2 has 3 values", "has 1")),
+    "commas.csv": (
+        b"t;y;N\n0,1;0;1\n0,2;1;2\n",
+        ("'t' holds text ('0,1', '0,2' in 2 of 2 rows)", CONVERT),
+    ),
 }
 
 
@@ -387,6 +403,13 @@ def test_odd_types_of_numbers(columns):
     items = soc.PoissonItems(pa.table(COLUMNS | columns), **ROLES)
     stats = soc.summarize(items, **EDGES, **QUIET)
     assert (int(stats.data["sum_y"].sum()), float(stats.data["sum_N"].sum())) == (4, 10.0)
+
+
+def test_names_of_columns_may_be_numbers():
+    names = dict(zip(COLUMNS, range(len(COLUMNS)), strict=True))
+    roles = {role: str(names[column]) for role, column in ROLES.items()}
+    items = soc.PoissonItems(pd.DataFrame(COLUMNS).rename(columns=names), **roles)
+    assert soc.summarize(items, **EDGES, **QUIET).n_items == 4
 
 
 def test_a_csv_file_without_rows_among_others(tmp_path):

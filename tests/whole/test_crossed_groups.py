@@ -42,7 +42,10 @@ def test_effects_of_a_combination_add_up(fit):
 def test_curves_of_groups_are_asked_for_by_their_levels(fit, stats, tmp_path):
     fit.save(tmp_path / "fit.nc")
     again = soc.load_fit(tmp_path / "fit.nc")
-    assert again.groupings == {"group_1": ("c00", "c01", "c02", "c03"), "group_2": ("d00", "d01")}
+    assert again.curves.groupings == {
+        "group_1": ("c00", "c01", "c02", "c03"),
+        "group_2": ("d00", "d01"),
+    }
     words = ["curves", str(tmp_path / "fit.nc"), "--group", "c01", "--group", "d00", "--quiet"]
     assert main([*words, "--out", str(tmp_path / "curves.csv")]) == 0
     by_levels = soc.calibration_curves(fit, [0.05], group=("c01", "d00"))

@@ -66,7 +66,7 @@ def named(request):
 
 def test_curves_and_summary(named):
     assert named.fit.status.converged
-    assert not named.fit.one_score
+    assert not named.fit.curves.one_score
     curves = soc.calibration_curves(named.fit)
     assert curves.sizes["score"] == 200
     assert (curves["variance"] > 0).all()

@@ -18,7 +18,7 @@ import pytest
 
 import soc_pymc as soc
 from soc_pymc.checks._drift import Drift
-from soc_pymc.fits.fit import with_draws
+from soc_pymc.fits import with_draws
 
 ROOT = Path(__file__).parents[2]
 MODULES = [name for name in soc.__all__ if isinstance(getattr(soc, name), types.ModuleType)]

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import soc_pymc as soc
-from soc_pymc.families.outcome import informative, typical_precision
+from soc_pymc.families.family import informative, typical_precision
 from tests.examples import QUIET, thinned
 from tests.tables import remote
 

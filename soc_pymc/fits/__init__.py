@@ -1,1 +1,0 @@
-"""Fits: draws of the curves, configuration and status; what later packages read."""

@@ -1,1 +1,0 @@
-"""The paper's method: Muralidharan and Najmi, "Second Order Calibration", Section 3."""
