@@ -34,6 +34,8 @@ _OUTER = 4
 _WIDEST = 1.0
 # factor on it for a dispersion that outcomes make unimportant
 _UNFELT = 2.0
+# sd of the dispersion from which on items with a size have fewer nodes
+_SHORTER = 0.3
 _LEAST_SD = 1e-300
 # spread of a curve, and its nodes up to it
 _LEVELS = ((0.13, 2), (0.3, 3), (_WIDEST, 5), (np.inf, 7))
@@ -244,8 +246,8 @@ class _Group:
 class _Cells:
     """Nodes of the cells of curves, made when an item first needs them."""
 
-    def __init__(self, curves: Curves, sized: bool) -> None:
-        self._sized = sized  # all items have a size
+    def __init__(self, curves: Curves, sized: bool = False) -> None:
+        self._sized = sized  # whether all items have a size
         self.edges = _edges(curves)
         self.sizes = _size_edges(curves)
         self._curves = curves
@@ -363,6 +365,8 @@ class _Cells:
             ends = level, level - 2.0 * dispersion_sd
             sized_sd = np.subtract(*(family.felt(x, sized=True) for x in ends)) / 2.0
             share = np.sqrt(sized_sd / np.maximum(dispersion_sd, _LEAST_SD))
+            # elsewhere this is the table of all items
+            share = np.where(dispersion_sd > _SHORTER, share, 1.0)
             shared_sd = share * shared_sd
             dispersion_sd = share * dispersion_sd
             felt_sd = np.minimum(felt_sd, dispersion_sd)
