@@ -26,6 +26,7 @@ from ._lib.files import Saved, read_saved, save_netcdf
 from ._lib.reprs import (
     Entries,
     Table,
+    counted,
     groups_row,
     html_table,
     lines,
@@ -634,7 +635,7 @@ def fit_rows(fit: Fit) -> Entries:
     chains, _ = fit.curves.shape
     in_chains = f" in {chains} chains" if chains > 1 else ""
     bins = fit.curves.bins
-    items = f"{int(bins['n_items'].sum()):,} in {bins.sizes['bin']:,} bins"
+    items = f"{int(bins['n_items'].sum()):,} in {counted(bins.sizes['bin'], 'bin')}"
     table = fit.selection
     chosen: Entries = []
     if table is not None:

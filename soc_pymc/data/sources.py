@@ -485,8 +485,14 @@ def _options_of(paths: Sequence[str]) -> dict[str, Any]:
     if _reader_of(paths) == "read_csv":
         # types are those of all lines of all files, as a fraction may come late; by default lines
         # before the last that differ in their number of values are skipped
-        options |= {"header": True, "sample_size": -1, "skip": 0}
+        options |= {"header": True, "sample_size": -1, "skip": _blank_lines(paths[0])}
     return options
+
+
+def _blank_lines(path: str) -> int:
+    """Number of blank lines at the head of a file."""
+    with open(path, "rb") as file:
+        return next((k for k, line in enumerate(file) if line.strip()), 0)
 
 
 def _refuse_uneven_lines(paths: Sequence[str]) -> None:
@@ -495,10 +501,10 @@ def _refuse_uneven_lines(paths: Sequence[str]) -> None:
         return
     for path in paths:
         with open(path, newline="", encoding="utf-8", errors="replace") as file:
-            head = file.readline()
+            head = next(filter(str.strip, file), "")
             file.seek(0)
             lines = csv.reader(file, delimiter=max(",;\t|", key=head.count))
-            names = next(lines, [])
+            names = next(filter(any, lines), [])
             for values in lines:
                 if values and len(values) != len(names):
                     raise ItemsError(

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from .._lib.arguments import BOOLEAN, A, StatisticsError, shown
 from .._lib.arrays import Bools, Columns, Floats, Ints, equal_parts
 from .._lib.files import Saved, read_saved, save_netcdf
-from .._lib.reprs import html_table, lines, of_statistics
+from .._lib.reprs import counted, html_table, lines, of_statistics
 from ..families import family_of_kind
 from ..families.family import Family, Outcome
 from ..families.noise import NoiseLaw
@@ -432,7 +432,8 @@ class Statistics:
     def __repr__(self) -> str:
         (_, items), (_, sums), *rows = of_statistics(self)
         return lines(
-            f"<soc_pymc.Statistics: {items} items in {self.bins:,} bins, {sums}>", rows
+            f"<soc_pymc.Statistics: {items} items in {counted(self.bins, 'bin')}, {sums}>",
+            rows,
         )
 
     def _repr_html_(self) -> str:

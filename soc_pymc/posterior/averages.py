@@ -16,6 +16,7 @@ from scipy.interpolate import RegularGridInterpolator
 from .. import prior_table
 from .._lib.arrays import Columns, Floats, Ints, Pair
 from .._lib.laws import smoothed
+from ..families.scales import Scale
 from ..fits import Curves
 from .item_columns import (
     Scorer,
@@ -274,7 +275,7 @@ class _Further:
         return self.theta.average(below), self.theta.average(upto)
 
     def quantile(self, prob: float) -> Floats:
-        """Quantile of each, (n,), by bisection."""
+        """Quantile of each, (n,), by bisection on the scale of the moments."""
         whole = self.posterior.outcome.whole
         mean, sd = self._moments
         # which Chebyshev's inequality bounds, if noise sds are known
@@ -284,7 +285,9 @@ class _Further:
         while (short := self._upto(high) < prob).any():
             high = np.where(short, high + reach, high)
             reach = 2.0 * reach
-        while not whole and (beyond := self._upto(low) >= prob).any():
+        # of a size of 0 the outcome is 0, which may have no position
+        sized = self.items[self.posterior.outcome.size] > 0
+        while not whole and (beyond := sized & (self._upto(low) >= prob)).any():
             low = np.where(beyond, low - reach, low)
             reach = 2.0 * reach
         close = 1.0 if whole else _CLOSE * sd
@@ -294,10 +297,14 @@ class _Further:
             reached = self._upto(middle) >= prob
             high = np.where(reached, middle, high)
             low = np.where(reached, low, middle)
-        return high
+        return high if whole else np.where(sized, self._scale.score(high), 0.0)
 
-    def _upto(self, outcome: Floats) -> Floats:
-        return proper(*self.cdf(outcome))[1]
+    def _upto(self, position: Floats) -> Floats:
+        return proper(*self.cdf(self._scale.score(position)))[1]
+
+    @property
+    def _scale(self) -> Scale:
+        return self.posterior.family.complete.further_scale
 
     @property
     def _moments(self) -> Pair:

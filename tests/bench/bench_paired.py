@@ -124,14 +124,11 @@ def measure(task: str, code: Path, folder: Path) -> tuple[float, float, float]:
         environment |= {"HOME": str(home), "PYTHONPATH": str(copied)}
     source = RUN.format(n=number) if whole else START + task
     command = [sys.executable, "-c", source, str(folder)]
-    if not whole:
-        result = subprocess.run(command, env=environment, capture_output=True, text=True)
-        if result.returncode:
-            raise SystemExit(f"{task}: {result.stderr}")
-        cpu, wall, memory = json.loads(result.stdout.strip().splitlines()[-1])
-        return cpu, wall, memory
-    timed = [sys.executable, "-c", WHOLE, *command]
-    result = subprocess.run(timed, env=environment, capture_output=True, text=True, check=True)
+    if whole:
+        command = [sys.executable, "-c", WHOLE, *command]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if result.returncode:
+        raise SystemExit(f"{task}: {result.stderr}")
     cpu, wall, memory = json.loads(result.stdout.strip().splitlines()[-1])
     return cpu, wall, memory
 

@@ -93,6 +93,21 @@ def test_refusals_and_ends():
         soc.predictive_intervals(fit, scores, exposure=-1.0, **QUIET)
 
 
+@pytest.mark.parametrize("unit", [1e-6, 1e9])
+def test_amounts_of_any_unit_and_of_no_events(unit):
+    """Without events the next sum is 0 for sure; bisection ends where amounts are far from 1."""
+    rng = np.random.default_rng(0)
+    events = rng.poisson(3.0, 300)
+    paid = unit * rng.gamma(np.maximum(events, 1), rng.lognormal(0.0, 0.4, 300)) * (events > 0)
+    frame = pd.DataFrame({"paid": paid, "events": events})
+    items = soc.AmountItems(frame, score=None, amount="paid", events="events")
+    fit = soc.fit(soc.summarize(items, **QUIET), **QUIET)
+    table = soc.predictive_intervals(fit, items, **QUIET)
+    expected = np.where(events > 0, 0.9, 1.0)
+    np.testing.assert_allclose(table["p_inside"], expected, atol=1e-6)
+    assert (table.loc[events == 0, ["amount_q05", "amount_q95"]] == 0.0).all(axis=None)
+
+
 def test_the_estimator_has_the_same():
     frame = pd.DataFrame(simulate(500, 5))
     columns = (frame[role].to_numpy() for role in ("score", "count", "exposure"))

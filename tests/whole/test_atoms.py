@@ -178,6 +178,7 @@ def test_the_fit_is_that_of_one_score(unscored, unscored_fit):
     assert constant.curves.one_score
     assert soc.calibration_curves(unscored_fit).sizes["score"] == 1
     assert "none" in repr(unscored_fit)
+    assert "800 in 1 bin\n" in repr(unscored_fit)
     assert "score=None" in repr(unscored[0])
 
 

@@ -423,6 +423,14 @@ def test_a_csv_file_without_rows_among_others(tmp_path):
     refused(lambda: soc.summarize(items, **EDGES, **QUIET), soc.ItemsError, "'t' holds text")
 
 
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("head", ["\n\n", "  \n", "# of May\n"])
+def test_blank_lines_and_comments_before_a_csv_table(head, newline, tmp_path):
+    (tmp_path / "items.csv").write_text(head + CSV, newline=newline)
+    stats = soc.summarize(soc.PoissonItems(tmp_path / "items.csv", **ROLES), **EDGES, **QUIET)
+    assert (stats.n_items, int(stats.data["sum_y"].sum())) == (3, 3)
+
+
 def test_byte_order_marks_are_read(tmp_path):
     (tmp_path / "marked.csv").write_bytes(b"\xef\xbb\xbf" + CSV.encode())
     stats = soc.summarize(soc.PoissonItems(tmp_path / "marked.csv", **ROLES), **EDGES, **QUIET)
