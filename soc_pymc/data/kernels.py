@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from .local import GroupSum
 
 _EMPTY = -1
-# items added at once; the table has room for as many new rows
-_STRIP = 1 << 14
+_LEAST_INDEX = 1 << 12
+_NO_INDEX = np.empty((0, 2), dtype=np.int64)
+_NO_KEYS = np.empty(0, dtype=np.int64)
+_ALL_BITS = 63
 # 2^64 over the golden ratio: Fibonacci hashing
 _MIX = np.uint64(11400714819323198485)
 # neighbouring keys are looked for near each other
@@ -124,99 +126,124 @@ def add(number: Ints, items: Floats, sums: "GroupSum") -> None:
         (_GRIDS.index(cell.grid), _OPERANDS.index(cell.role), cell.bits, cell.low)
         for cell in sums.cells.values()
     ]
-    # plain tuples, as Numba's cache cannot be read where a class in it has gone
-    layout = (
-        np.array(cells, dtype=np.int64).reshape(-1, 4),
-        np.array(sums.powers, dtype=np.uint64),
-        sums.size_power,
-        sums.least,
-    )
-    for start in range(0, len(number), _STRIP):
-        sums.make_room(_STRIP)
-        if sums.index is None:
-            sums.index = np.full((4 * len(sums.real), 2), _EMPTY)
-            _enter(sums.index, sums.counts, sums.used)
-        strip = slice(start, start + _STRIP)
-        rows = sums.index, sums.counts, sums.real, sums.used
-        sums.used = _add(number[strip], items[:, strip], layout, rows)
+    layout = np.array(cells, dtype=np.int64).reshape(-1, 4)
+    key = _keys(sums.numbers_of(number), items, layout, sums.least)
+    # equal keys are near each other, as items are in the order of buckets
+    bits = sums.bits + bucket_shift(number)
+    row, keys, _ = _rows_of(key, _NO_KEYS, bits, _NO_INDEX)
+    if len(sums.keys) or sums.merges_folds:
+        row_of_key, keys, sums.index = _rows_of(keys, sums.keys, _ALL_BITS, sums.index)
+        row = row_of_key[row]
+    if sums.make_rows(keys):
+        powers = np.array(sums.powers, dtype=np.uint64)
+        _sum(row, items, powers, (sums.size_power, sums.least), sums.counts, sums.real)
+
+
+def _rows_of(
+    key: Ints, known: Ints, bits: int, index: Ints | None
+) -> tuple[Ints, Ints, Ints]:
+    """Row of each key, in its place, all distinct keys, those `known` first, and their index.
+
+    A key is taken for new where all bits but the last `bits` are not those of the one before.
+    """
+    keys = np.empty(len(known) + len(key), dtype=np.int64)
+    keys[: len(known)] = known
+    index = _NO_INDEX if index is None else index
+    used, index = _find(key, keys, len(known), bits, index)
+    return key, keys[:used].copy(), index
+
+
+@_compiled
+def _find(key, keys, used, bits, index):
+    """Put rows in the place of keys, and fill in new keys; returns the rows used and the index."""
+    shift = _shift(index)
+    first = 0
+    last = 0
+    for i in range(len(key)):
+        if key[i] >> bits != last:
+            last = key[i] >> bits
+            first = used
+        if 2 * (used - first) >= len(index):
+            size = _LEAST_INDEX
+            while size < 4 * (used - first):
+                size *= 2
+            index = np.full((size, 2), _EMPTY)
+            shift = _shift(index)
+            for earlier in range(first, used):
+                _row_of(index, keys, keys[earlier], first, earlier, shift)
+        key[i] = _row_of(index, keys, key[i], first, used, shift)
+        used += key[i] == used
+    return used, index
 
 
 @_inlined
-def _row_of(index, counts, key, used, shift):
-    """Row of a key; `used`, the next one, if the key is new."""
+def _shift(index):
+    """Bits by which to shift hashes to places of neighbours."""
+    return np.uint64(64 + _NEAR - np.log2(max(len(index), 1)))
+
+
+@_inlined
+def _row_of(index, keys, key, first, used, shift):
+    """Row of a key, from the row `first` on; `used`, the next one, if the key is new."""
     mask = len(index) - 1
     place = (np.int64((np.uint64(key >> _NEAR) * _MIX) >> shift) << _NEAR) + (
         key & _MASK
     )
-    while index[place, 0] != key:
-        if index[place, 1] == _EMPTY:
-            index[place, 0] = key
-            index[place, 1] = used
-            counts[used, 0] = key
-            return used
+    # places of earlier rows are free
+    while index[place, 1] >= first:
+        if index[place, 0] == key:
+            return index[place, 1]
         place = (place + 1) & mask
-    return index[place, 1]
+    index[place, 0] = key
+    index[place, 1] = used
+    keys[used] = key
+    return used
 
 
 @_compiled
-def _enter(index, counts, rows):
-    """Enter the rows of distinct keys into an empty index."""
-    shift = np.uint64(64 + _NEAR - np.log2(len(index)))
-    for row in range(rows):
-        _row_of(index, counts, counts[row, 0], row, shift)
-
-
-@_inlined
-def _key(number, outcome, x, complement, cells):
-    """The number with an item's cells packed behind it."""
-    key = number
-    noise = 0
-    for c in range(len(cells)):
-        grid, operand, bits, lowest = cells[c]
-        value = complement
-        if operand == 0:
-            value = outcome
-        elif operand == 1:
-            value = x
-        if grid == 0:
-            cell = exposure_cell(value, _XP)
-        elif grid == 1:
-            cell = count_cell(value, _XP)
-        elif grid == 2:
-            cell = noise = noise_cell(value, _XP)
-        else:
-            cell = value_cell(value, noise, _XP)
-        key = (key << bits) + (cell - lowest)
-    return key
-
-
-@_compiled
-def _add(number, items, layout, rows):
-    """Add items to the rows of their keys; returns how many rows there are now."""
-    cells, powers, size_power, least = layout
-    index, counts, real, used = rows
-    shift = np.uint64(64 + _NEAR - np.log2(len(index)))
-    power = np.ones((3, 4))  # of outcomes, sizes and their difference
-    weighted = len(items) > UNWEIGHTED
-    weight = 1.0
-    last = _EMPTY
-    row = 0
+def _keys(number, items, cells, least):
+    """The numbers with the items' cells packed behind them."""
+    keys = number.copy()
     for i in range(len(number)):
         y = items[1, i]
         x = items[2, i]
-        outcome = without_small(y, least, _XP)
-        key = _key(number[i], outcome, x, x - y, cells)
-        if key != last:
-            row = _row_of(index, counts, key, used, shift)
-            last = key
-            used += row == used
+        noise = 0
+        for c in range(len(cells)):
+            grid, operand, bits, lowest = cells[c]
+            value = x - y
+            if operand == 0:
+                value = without_small(y, least, _XP)
+            elif operand == 1:
+                value = x
+            if grid == 0:
+                cell = exposure_cell(value, _XP)
+            elif grid == 1:
+                cell = count_cell(value, _XP)
+            elif grid == 2:
+                cell = noise = noise_cell(value, _XP)
+            else:
+                cell = value_cell(value, noise, _XP)
+            keys[i] = (keys[i] << bits) + (cell - lowest)
+    return keys
+
+
+@_compiled
+def _sum(row, items, powers, limits, counts, real):
+    """Add items to their rows of whole numbers and of sums."""
+    size_power, least = limits
+    power = np.ones((3, 4))  # of outcomes, sizes and their difference
+    weighted = len(items) > UNWEIGHTED
+    weight = 1.0
+    for i in range(len(row)):
+        y = items[1, i]
+        x = items[2, i]
         # unsigned, as negative indices count from the end
-        r = np.uint64(row)
+        r = np.uint64(row[i])
         if weighted:
             weight = items[UNWEIGHTED, i]
-        counts[r, 1] += np.int64(weight)
-        counts[r, 2] += np.int64(y) * np.int64(weight)
-        power[0, 1] = outcome
+        counts[r, 0] += np.int64(weight)
+        counts[r, 1] += np.int64(y) * np.int64(weight)
+        power[0, 1] = without_small(y, least, _XP)
         power[1, 1] = x if size_power == 1 else square(x, _XP)
         power[2, 1] = x - y
         for f in range(3):
@@ -226,7 +253,6 @@ def _add(number, items, layout, rows):
             p_y, p_x, p_rest = powers[j]
             product = power[0, p_y] * power[1, p_x] * power[2, p_rest]
             real[r, HEAD + j] += weight * product
-    return used
 
 
 def in_order(
@@ -238,7 +264,7 @@ def in_order(
     ordered = np.empty_like(number)
     sorted_items = np.empty((len(items), len(number)))
     columns = tuple(map(_read_only, items))
-    _sort(number, columns, bucket_shift(part, bins), ordered, sorted_items)
+    _sort(number, columns, bucket_shift(number), ordered, sorted_items)
     return ordered, sorted_items
 
 

@@ -41,9 +41,8 @@ from .sources import batches, count_of, kind_of, opened, readable
 _BLOCK = 1_000_000  # items of a block
 # where items are only counted, so that their arrays stay near the processor
 _SHORT_BLOCK = 250_000
-_ROWS = 1 << 10  # initial rows of a table
-# columns before the real sums: the key, the number of items, the outcome as a whole
-HEAD = 3
+# columns before the real sums: the number of items, the outcome as a whole
+HEAD = 2
 # rows of blocks of items without weights: score, outcome and size
 UNWEIGHTED = 3
 _KEY_BITS = 62
@@ -290,33 +289,22 @@ class _CellSums:
     def __init__(
         self, outcome: Outcome, numbering: _Numbering, most_joint: int
     ) -> None:
-        self._numbering = numbering
-        self._most_joint = most_joint
-        self._margins = {name: GroupSum(outcome, name) for name in outcome.margins}
-        self._joint = GroupSum(outcome, "joint") if most_joint else None
+        self._sums = {
+            name: GroupSum(outcome, name, numbering) for name in outcome.margins
+        }
+        if most_joint:
+            joint = GroupSum(outcome, "joint", numbering, most_joint)
+            self._sums["joint"] = joint
 
     def add(self, number: Ints, items: Floats) -> None:
         """Add items, in one thread for each table."""
-        tasks = [(sums, number) for sums in self._margins.values()]
-        if self._joint:
-            joint_number = self._numbering.without_folds(number)
-            if self._joint.has_keys(joint_number):
-                tasks.append((self._joint, joint_number))
-            else:
-                self._joint = None
-        list(ordered_map(lambda task: task[0].add(task[1], items), tasks))
-        if self._joint and self._joint.used > self._most_joint:
-            self._joint = None
+        list(ordered_map(lambda x: x.add(number, items), self._sums.values()))
+        if "joint" in self._sums and self._sums["joint"].full:
+            del self._sums["joint"]
 
     def tables(self) -> Mapping[str, Columns]:
         """Columns of each table."""
-        tables = {
-            name: self._numbering.keyed(x.rows()) for name, x in self._margins.items()
-        }
-        if self._joint:
-            together = self._numbering._replace(folds=1)
-            tables["joint"] = together.keyed(self._joint.rows())
-        return tables
+        return {name: sums.rows() for name, sums in self._sums.items()}
 
 
 class _NotValidError(Exception):
@@ -329,22 +317,20 @@ def _add(number: Ints, items: Floats, sums: "GroupSum") -> None:
     _, y, size, *weights = items
     cells = sums.cells.values()
     places = cells_of(cells, y, size, sums.least, ARRAYS)
-    key = number
+    key = sums.numbers_of(number)
     for cell in cells:
         key = (key << cell.bits) + (places[cell.name] - cell.low)
-    used = sums.used
-    all_keys = np.concatenate([sums.counts[: sums.used, 0], key])
+    all_keys = np.concatenate([sums.keys, key])
     keys, first, row = np.unique(all_keys, return_index=True, return_inverse=True)
     order = np.argsort(first)
-    sums.make_room(len(keys) - used)
-    sums.counts[used : len(keys), 0] = keys[order[used:]]
-    sums.used = len(keys)
+    row = np.argsort(order)[row[len(sums.keys) :]]
     sums.index = None
-    row = np.argsort(order)[row[used:]]
+    if not sums.make_rows(keys[order]):
+        return
     weight = weights[0] if weights else np.ones_like(y)
-    np.add.at(sums.counts[:, 1], row, weight.astype(np.int64))
+    np.add.at(sums.counts[:, 0], row, weight.astype(np.int64))
     if sums.whole:
-        np.add.at(sums.counts[:, 2], row, (y * weight).astype(np.int64))
+        np.add.at(sums.counts[:, 1], row, (y * weight).astype(np.int64))
     outcome = without_small(y, sums.least)
     sized = size if sums.size_power == 1 else square(size)
     powers = [(x, x * x, x * x * x) for x in (outcome, sized, size - y)]
@@ -358,7 +344,13 @@ def _add(number: Ints, items: Floats, sums: "GroupSum") -> None:
 class GroupSum:
     """Sums of items by number and cells, for one table of one kind of outcome."""
 
-    def __init__(self, outcome: Outcome, table: str) -> None:
+    def __init__(
+        self,
+        outcome: Outcome,
+        table: str,
+        numbering: _Numbering,
+        most: float = np.inf,
+    ) -> None:
         layout = outcome.tables[table]
         self.cells = layout.cells
         self._names = layout.reals
@@ -367,9 +359,13 @@ class GroupSum:
         self.whole = outcome.whole
         self.size_power = outcome.size_power
         self.least = outcome.validity.outcome.negligible
-        self._bits = sum(cell.bits for cell in self.cells.values())
-        self.used = 0
-        self.real = np.zeros((_ROWS, HEAD + len(self._names)))
+        self.bits = sum(cell.bits for cell in self.cells.values())
+        self._numbering = numbering
+        self.merges_folds = "fold" not in layout.keys and numbering.folds > 1
+        self._most = most  # rows
+        self.full = False  # for more rows, or bits of keys
+        self.keys = np.empty(0, dtype=np.int64)
+        self.real = np.zeros((0, HEAD + len(self._names)))
         self.index: Ints | None = None  # of compiled loops
 
     @property
@@ -377,19 +373,28 @@ class GroupSum:
         """The columns of whole numbers."""
         return self.real.view(np.int64)
 
-    def make_room(self, rows: int) -> None:
-        """Make room for further rows."""
-        while self.used + rows > len(self.real):
-            self.real = np.concatenate([self.real, np.zeros_like(self.real)])
-            self.index = None
+    def numbers_of(self, number: Ints) -> Ints:
+        """Numbers of rows in this table."""
+        return self._numbering.without_folds(number) if self.merges_folds else number
 
-    def has_keys(self, number: Ints) -> bool:
-        """Return True if keys have bits enough for these numbers beside the cells."""
-        return int(number.max()) >> (_KEY_BITS - self._bits) == 0
+    def make_rows(self, keys: Ints) -> bool:
+        """Make rows for all keys; return False if these are too many."""
+        self.keys = keys
+        self.full = len(keys) > self._most
+        if not self.full and len(keys) > len(self.real):
+            # memory that is not used yet costs nothing
+            rows = max(len(keys), 2 * len(self.real))
+            real = np.zeros((rows, self.real.shape[1]))
+            real[: len(self.real)] = self.real
+            self.real = real
+        return not self.full
 
     def add(self, number: Ints, items: Floats) -> None:
         """Add items: numbers (n,); scores, outcomes, sizes and any weights, (3 or 4, n)."""
-        if not self.has_keys(number):
+        if int(self.numbers_of(number).max()) >> (_KEY_BITS - self.bits):
+            self.full = True
+            if self._most < np.inf:
+                return
             raise StatisticsError(
                 "there are too many groups, folds and bins for one table: ask for fewer bins, or "
                 "summarize the groups one by one"
@@ -397,14 +402,16 @@ class GroupSum:
         _add(number, items, self)
 
     def rows(self) -> dict[str, NDArray[Any]]:
-        """All rows: their ``number``, cells and sums."""
-        key, n, sum_y = self.counts[: self.used, :HEAD].T
+        """All rows: their keys, and sums."""
+        key = self.keys
+        n, sum_y = self.counts[: len(key), :HEAD].T
         columns = {"n": n, "sum_y": sum_y}
-        columns |= zip(self._names, self.real[: self.used, HEAD:].T, strict=True)
+        columns |= zip(self._names, self.real[: len(key), HEAD:].T, strict=True)
         for name, cell in reversed([*self.cells.items()]):
             columns[name] = (key & ((1 << cell.bits) - 1)) + cell.low
             key = key >> cell.bits
-        return columns | {"number": key}
+        folds = 1 if self.merges_folds else self._numbering.folds
+        return self._numbering._replace(folds=folds).keyed(columns | {"number": key})
 
 
 def part_sums(
@@ -451,11 +458,10 @@ def in_order(
     """Row numbers (part times bins plus bin) and the items, nearly sorted by these numbers."""
     edges = lookup.edges[: len(lookup.edges) - lookup.most]
     number = np.searchsorted(edges, items[0], side="right") + part * bins
-    order = np.argsort(number >> bucket_shift(part, bins), kind="stable")
+    order = np.argsort(number >> bucket_shift(number), kind="stable")
     return number[order], np.stack(items)[:, order]
 
 
-def bucket_shift(part: Ints, bins: int) -> int:
+def bucket_shift(number: Ints) -> int:
     """Bits of row numbers below those that order items."""
-    numbers = (int(part.max()) + 1) * bins
-    return max(numbers.bit_length() - _BUCKET_BITS, 0)
+    return max(int(number.max()).bit_length() - _BUCKET_BITS, 0)

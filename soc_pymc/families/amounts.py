@@ -300,6 +300,17 @@ class AmountRows(RowSums):
         )
 
     @staticmethod
+    def felt(dispersion: Floats) -> Pair:
+        """Minus log a, and slopes: any large dispersion is alike."""
+        inverse = np.exp(-dispersion)
+        return -np.log(2.0 + inverse), inverse / (2.0 + inverse)
+
+    @staticmethod
+    def unfelt(felt: Floats) -> Floats:
+        """Dispersions of -log a."""
+        return -np.log(np.maximum(np.exp(-felt) - 2.0, _LEAST_CV2))
+
+    @staticmethod
     def events(sums: Mapping[str, float]) -> float:
         """Number of events."""
         return sums["sum_N"]
@@ -376,8 +387,12 @@ class GammaInverseGamma(InverseGammaFormulas, Family):
     def natural_moments(self, location: Floats, exponential: Floats) -> Pair:
         return np.exp(location), exponential * np.exp(2.0 * location)
 
-    def felt(self, dispersion: Floats) -> Floats:
-        return -np.logaddexp(np.log(2.0), -dispersion)  # -log(a)
+    saturates = True
+
+    def felt(self, dispersion: Floats, sized: bool = False) -> Floats:
+        # minus the log of a, or of a - 2 given one event
+        least = self.shape if sized else 2.0
+        return -np.logaddexp(np.log(least), -dispersion)
 
     def third_moment(self, a: Floats, b: Floats) -> Floats:
         mean = self.mean(a, b)

@@ -596,8 +596,11 @@ class Family(Formulas, Components):
         """Unit of an sd of the location, from the dispersion."""
         return np.ones_like(dispersion)
 
-    def felt(self, dispersion: Floats) -> Floats:
-        """Dispersion on the scale on which it changes posteriors given outcomes."""
+    # large dispersions do not change posteriors of items with a size
+    saturates = False
+
+    def felt(self, dispersion: Floats, sized: bool = False) -> Floats:
+        """Dispersion on the scale on which it changes posteriors, or those of items with a size."""
         return dispersion
 
     # --- theta

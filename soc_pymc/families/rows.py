@@ -37,7 +37,7 @@ _DISPERSION_SLOPE = 0.5  # sd per sd of the position
 _DISPERSION_WIGGLE = 0.3  # in the curve's unit
 _DIFFERENCE_STEP = 4e-3  # step of differences, in units of both parameters
 # of a lattice of values: nodes an octave, and degree of polynomials between them
-_NODES = 4
+_NODES = 3
 _DEGREE = 9
 # relative distance of points that are one
 _SAME = 1e-14
@@ -170,6 +170,16 @@ class RowSums(ABC):
     def made_of(cls, parts: Mapping[str, Any]) -> "RowSums":
         """Build from the fields of rows, by name."""
         return cls(**parts)
+
+    @staticmethod
+    def felt(dispersion: Floats) -> Pair:
+        """Dispersion on a scale on which log marginals bend evenly, and slopes; as it is."""
+        return dispersion, np.ones_like(dispersion)
+
+    @staticmethod
+    def unfelt(felt: Floats) -> Floats:
+        """Return the dispersion of `felt`."""
+        return felt
 
     @abstractmethod
     def information(self, location: Floats, dispersion: Floats) -> Pair:
@@ -494,17 +504,22 @@ def _on_lattice(
     of log1p(y / b) with an error below 1e-9. Shares may be below 0, so such weights may only enter
     sums.
     """
-    step = np.arange(_DEGREE + 1)[:, None]
+    step = np.arange(_DEGREE + 1)
     factor = special.binom(_DEGREE, step) * (-1.0) ** step / special.factorial(_DEGREE)
-    sums = np.empty((len(parts), rows * span))
+    sums = np.zeros((len(parts), rows * span))
     for column, (row, value, share) in enumerate(parts):
         position = _NODES * np.log2(value)
         node = np.floor(position)
-        gap = step - (position - node) - _DEGREE // 2
-        gap[gap == 0] = 1e-300
-        shared = factor * (share * gap.prod(axis=0)) / gap
-        index = (row * span + (node - _DEGREE // 2 - low) + step).astype(np.int64)
-        sums[column] = np.bincount(index.ravel(), shared.ravel(), rows * span)
+        place = position - node + _DEGREE // 2
+        # no point is at a node
+        place[place == _DEGREE // 2] += 1e-15
+        first = (row * span + (node - _DEGREE // 2 - low)).astype(np.int64)
+        shared = share.copy()
+        for k in step:
+            shared *= k - place
+        for k in step:
+            part = np.bincount(first + k, factor[k] * shared / (k - place), rows * span)
+            sums[column] += part
     known = np.flatnonzero(sums.any(axis=0))
     row, node = np.divmod(known, span)
     return by_row(rows, row, np.exp2((low + node) / _NODES), *sums[:, known])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from .._lib.arrays import Floats, Ints, Pair
 from .._model.coordinates import Space
 from .._model.problem import Problem
-from .polynomials import NearRows, ZeroRows, make_surrogates
+from .polynomials import NearRows, ZeroRows
 
 # coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)
 Evaluate = Callable[[Floats], Pair]
@@ -109,7 +109,7 @@ def rows_of_likelihood(built: Problem) -> Likelihood:
     if built.mixture is None:
         data = built.pilot.data
         low, high = np.moveaxis(ends(), 0, 1)
-        near = NearRows(data, make_surrogates(data, low, high))
+        near = NearRows.of(data, low, high)
         return Likelihood(near.sums, near.sums_and_slopes, rows)
     cells = built.mixture.cells
     log_marginals = cells.log_marginals

@@ -366,7 +366,7 @@ class LevelDensity:
         low = low.min(axis=0)
         high = high.max(axis=0)
         further = _FARTHER * (high - low)
-        data = self._built.pilot.data
+        values = self._built.pilot.data.values
         return make_surrogates(
-            data, low - further, high + further, _ERROR, _DEGREES
+            values, low - further, high + further, _ERROR, _DEGREES
         ).arrays

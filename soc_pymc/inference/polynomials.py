@@ -21,6 +21,10 @@ from ..families.rows import RowSums
 _DEGREES = 4, 6, 9, 13
 # nats, allowed for all rows together as independent errors
 _ERROR = 1e-3
+# rows are bent where the last unit of their dispersion is felt by less than this, and up to so much
+# beyond
+_BENT = 0.2
+_BEYOND = 2.0
 _TESTS = 12  # random points of a row where the error is measured
 _POWERS_AT_ONCE = 4  # of the compiled evaluation
 _POWERS_IN_MEMORY = 1 << 16  # powers of one variable at once: half a MB
@@ -117,13 +121,16 @@ def _powers(x: Floats, degree: int) -> Floats:
 
 
 def make_surrogates(
-    data: RowSums,
+    exact: Callable[..., Floats],
     low: Floats,
     high: Floats,
     allowed: float = _ERROR,
     degrees: tuple[int, ...] = _DEGREES,
 ) -> Surrogates:
-    """Polynomials over boxes (2, rows) of the first of `degrees` whose error is allowed."""
+    """Polynomials over boxes (2, rows) of the first of `degrees` whose error is allowed.
+
+    They stand for a function of both parameters (draws, k) and of the numbers of k rows.
+    """
     centre = 0.5 * (low + high)
     reach = 0.5 * (high - low)
     number = reach.shape[1]
@@ -133,7 +140,7 @@ def make_surrogates(
     rows = np.arange(number)
     for tried in degrees:
         terms, error = _fit_polynomials(
-            data, centre[:, rows], reach[:, rows], rows, tried
+            exact, centre[:, rows], reach[:, rows], rows, tried
         )
         # false where it is not a number
         accurate = error <= allowed / np.sqrt(number)
@@ -147,26 +154,30 @@ def make_surrogates(
 
 
 def _fit_polynomials(
-    data: RowSums, centre: Floats, reach: Floats, rows: Ints, degree: int
+    exact: Callable[..., Floats],
+    centre: Floats,
+    reach: Floats,
+    rows: Ints,
+    degree: int,
 ) -> Pair:
     """Coefficients (rows, i, j) of polynomials, and their largest errors at random points."""
 
-    def exact(u: Floats, v: Floats) -> Floats:
+    def in_box(u: Floats, v: Floats) -> Floats:
         m = centre[0] + u[:, None] * reach[0]
         c = centre[1] + v[:, None] * reach[1]
-        return data.values(m, c, rows)
+        return exact(m, c, rows)
 
     node = np.cos(np.pi * (np.arange(degree + 1) + 0.5) / (degree + 1))
     to_powers = np.linalg.inv(np.vander(node, increasing=True))
     u, v = (x.ravel() for x in np.meshgrid(node, node, indexing="ij"))
-    values = exact(u, v).reshape(len(node), len(node), -1)
+    values = in_box(u, v).reshape(len(node), len(node), -1)
     # where values are not finite, the error is NaN
     with np.errstate(invalid="ignore"):
         terms = np.einsum("iu,jv,uvb->bij", to_powers, to_powers, values, optimize=True)
     u, v = np.random.default_rng(0).uniform(-1.0, 1.0, (2, _TESTS))
     powers = (x[:, None] ** np.arange(degree + 1) for x in (u, v))
     near = np.einsum("ti,tj,bij->tb", *powers, terms, optimize=True)
-    return terms, np.abs(near - exact(u, v)).max(axis=0)
+    return terms, np.abs(near - in_box(u, v)).max(axis=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,16 +186,45 @@ class NearRows:
 
     data: RowSums
     surrogates: Surrogates
+    # rows whose polynomials follow the dispersion as it is felt
+    bent: Ints
+
+    @classmethod
+    def of(cls, data: RowSums, low: Floats, high: Floats) -> Self:
+        """Build for boxes (2, rows)."""
+        rise = data.felt(high[1])[0] - data.felt(high[1] - 1.0)[0]
+        bent = np.flatnonzero(rise < _BENT)
+        low, high = low.copy(), high.copy()
+        low[1, bent] = data.felt(low[1, bent])[0]
+        high[1, bent] = data.felt(high[1, bent] + _BEYOND)[0]
+
+        def exact(location: Floats, dispersion: Floats, rows: Ints) -> Floats:
+            is_bent = np.isin(rows, bent)
+            dispersion[:, is_bent] = data.unfelt(dispersion[:, is_bent])
+            return data.values(location, dispersion, rows)
+
+        return cls(data, make_surrogates(exact, low, high), bent)
+
+    def _felt(self, dispersion: Floats) -> Pair:
+        """Dispersions (rows, draws) as they are felt, and slopes of the rows that are bent."""
+        felt, slope = self.data.felt(dispersion[self.bent])
+        if len(self.bent):
+            dispersion = dispersion.copy()
+            dispersion[self.bent] = felt
+        return dispersion, slope
 
     def values(self, location: Floats, dispersion: Floats) -> Floats:
         """Log marginals at both parameters, all (rows, draws)."""
-        value, outside = self.surrogates.values(location, dispersion)
+        felt, _ = self._felt(dispersion)
+        value, outside = self.surrogates.values(location, felt)
         self._exact(self.data.values, location, dispersion, outside, value[None])
         return value
 
     def values_and_slopes(self, location: Floats, dispersion: Floats) -> Pair:
         """Log marginals (rows, draws), and their slopes in both parameters (2, rows, draws)."""
-        results, outside = self.surrogates.values_and_slopes(location, dispersion)
+        felt, slope = self._felt(dispersion)
+        results, outside = self.surrogates.values_and_slopes(location, felt)
+        results[2, self.bent] *= slope
         self._exact(
             self.data.value_and_gradient, location, dispersion, outside, results
         )
@@ -267,7 +307,7 @@ class ZeroRows:
         events = row_of_cell[has_events]
         positive = np.bincount(events, joint["n"][has_events], rows)
         return cls(
-            near=NearRows(data, make_surrogates(data, low, high)),
+            near=NearRows.of(data, low, high),
             row=row,
             members=sparse.csr_array((np.ones(len(row)), (row, pieces))),
             positive=positive[:, None],

@@ -8,7 +8,8 @@ from scipy import optimize, special, stats
 import soc_pymc as soc
 from soc_pymc._model.rows import rows_of
 from soc_pymc.families import FAMILIES
-from soc_pymc.posterior.prior_build import table_of
+from soc_pymc.inference.polynomials import NearRows
+from soc_pymc.posterior.prior_build import shorter_table_of, table_of
 from soc_pymc.prior_table import score
 from tests.examples import AMOUNT_ROLES, QUIET
 
@@ -175,9 +176,32 @@ def test_a_cv2_without_bound_flags_no_items():
     exact = soc.item_posteriors(fit, items_of(few), draws="all", **QUIET)
     close = ~table["flagged"]
     assert close.mean() > 0.97
+    # items with events have a table with fewer nodes
+    default = soc.item_posteriors(fit, items_of(few), **QUIET)
+    number, fewer = (len(f(fit.curves).nodes("")["node"]) for f in (table_of, shorter_table_of))
+    assert fewer < 0.7 * number
     for name in ("theta_mean", "theta_sd", "theta_q05", "theta_q95"):
-        gap = np.abs(table[name] - exact[name]) / exact["theta_sd"]
-        assert gap[close].max() < 5e-3
+        for scored, chosen in ((table, close), (default, close | True)):
+            gap = np.abs(scored[name] - exact[name]) / exact["theta_sd"]
+            assert gap[chosen].max() < 5e-3
+
+
+def test_polynomials_hold_where_cv2_has_no_bound():
+    """In every row, of log cv2 to 16: values to 1e-3 nats, slopes to 0.02 over boxes of 0.1."""
+    stats_ = soc.summarize(items_of(simulated(3000, 1.0, 3)), bins=12, **QUIET)
+    data = rows_of(stats_, stats_.family)[1]
+    centre = np.log(data.total / data.number)
+    low = np.stack([centre - 0.1, np.linspace(-1.0, 6.0, len(centre))])
+    high = np.stack([centre + 0.1, np.linspace(1.0, 16.0, len(centre))])
+    near = NearRows.of(data, low, high)
+    assert near.surrogates.reach.min() > 0
+    assert 0 < len(near.bent) < len(centre)
+    place = np.random.default_rng(4).uniform(-0.2, 1.2, (2, 12, 300))
+    curves = low[..., None] + place * (high - low)[..., None]
+    exact = data.value_and_gradient(*curves.mT).mT
+    value, slopes = near.values_and_slopes(*curves)
+    np.testing.assert_allclose(value, exact[0], rtol=0, atol=1e-3)
+    np.testing.assert_allclose(slopes, exact[1:], rtol=1e-5, atol=0.02)
 
 
 def test_without_a_score_estimates_are_those_of_maximum_likelihood():
