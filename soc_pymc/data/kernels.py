@@ -133,7 +133,7 @@ def add(number: Ints, items: Floats, sums: "GroupSum") -> None:
     row, keys, _ = _rows_of(key, _NO_KEYS, bits, _NO_INDEX)
     if len(sums.keys) or sums.merges_folds:
         row_of_key, keys, sums.index = _rows_of(keys, sums.keys, _ALL_BITS, sums.index)
-        row = row_of_key[row]
+        row_of_key.take(row, out=row, mode="clip")
     if sums.make_rows(keys):
         powers = np.array(sums.powers, dtype=np.uint64)
         _sum(row, items, powers, (sums.size_power, sums.least), sums.counts, sums.real)
