@@ -53,7 +53,6 @@ from .items import (
     wrong_type,
 )
 from .sources import (
-    LocalTable,
     batches,
     count_of,
     drop_small_tables,
@@ -68,6 +67,7 @@ if TYPE_CHECKING:
     import ibis.expr.types as ir
 
 _SHOWN = 3  # bad values shown in an error
+_NUMBER = r"^ *[-+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][-+]?[0-9]+)? *$"
 # ids checked for repetition; of more, a share by their hash
 _IDS_AT_ONCE = 1_000_000
 _ROWS = 1 << 20  # rows that arrive at once
@@ -238,10 +238,7 @@ def _describe(raw: "ir.Table", problem: _Problem, bad: int, n: int) -> str:
     """One line for one problem, with the same words on every engine."""
     shown = ""
     if not problem.what.startswith(("missing", "labelled")) and problem.what != _ZERO:
-        value = raw.filter(problem.condition).select(value=raw[problem.role]).distinct()
-        lowest = value.order_by("value").limit(_SHOWN).to_pyarrow()["value"].to_pylist()
-        texts = (repr(v[:20]) if isinstance(v, str) else digits(v) for v in lowest)
-        shown = f" ({', '.join(texts)}{', ...' * (len(lowest) == _SHOWN)})"
+        shown = _lowest(raw.filter(problem.condition), problem.role)
     verb, rows = ("is", "this row") if bad == 1 else ("are", "these rows")
     counted = f"column {problem.column!r}: {bad:,} of {n:,} row{'s' * (n != 1)} {verb}"
     remedy = f"fix or drop {rows}"
@@ -257,7 +254,7 @@ def check_types(items: Items, table: "ir.Table") -> None:
     """Refuse columns of a table or of `LocalTable` whose type does not suit their role."""
     schema = schema_of(table)
     wrong = [
-        f"column {name!r} holds {words}{_not_numbers(table, role, name)}; {needs_of(role)}: "
+        f"column {name!r} holds {words}{_not_numbers(items, role, name)}; {needs_of(role)}: "
         "convert it first"
         for role, name in items.roles.items()
         if name != NO_SCORE and (words := wrong_type(role, schema.field(name).type))
@@ -267,26 +264,26 @@ def check_types(items: Items, table: "ir.Table") -> None:
         raise ItemsError("\n".join(wrong) if rows else no_rows(items))
 
 
-def _not_numbers(table: Any, role: str, name: str) -> str:
-    """The first texts in a column of a `LocalTable` that should hold numbers, and their rows."""
-    if bounds_of(role) is None or not isinstance(table, LocalTable):
+def _not_numbers(items: Items, role: str, name: str) -> str:
+    """The first texts in a column that should hold numbers, and their rows."""
+    table = open_table(items.source, [name])
+    text = table[name]
+    if bounds_of(role) is None or not text.type().is_string():
         return ""
-    values = table.select(name).to_pyarrow()[name].to_pylist()
-    texts = [
-        value for value in values if isinstance(value, str) and not _is_number(value)
-    ]
-    if not texts:
+    bad = ~text.re_search(_NUMBER) & text.notnull()
+    sums = table.aggregate(n=table.count(), bad=bad.sum()).to_pyarrow().to_pylist()[0]
+    if not sums["bad"]:
         return ""
-    some = ", ".join(repr(text[:20]) for text in sorted(set(texts))[:_SHOWN])
-    return f" ({some} in {len(texts):,} of {counted(len(values), 'row')})"
+    some = _lowest(table.filter(bad), name)
+    return f"{some[:-1]} in {sums['bad']:,} of {counted(sums['n'], 'row')})"
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+def _lowest(table: "ir.Table", name: str) -> str:
+    """The lowest values of a column, in brackets."""
+    value = table.select(value=table[name]).distinct().order_by("value").limit(_SHOWN)
+    lowest = value.to_pyarrow()["value"].to_pylist()
+    texts = (repr(v[:20]) if isinstance(v, str) else digits(v) for v in lowest)
+    return f" ({', '.join(texts)}{', ...' * (len(lowest) == _SHOWN)})"
 
 
 def check_total(items: Items, total: float) -> None:
