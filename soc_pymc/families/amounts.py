@@ -387,12 +387,8 @@ class GammaInverseGamma(InverseGammaFormulas, Family):
     def natural_moments(self, location: Floats, exponential: Floats) -> Pair:
         return np.exp(location), exponential * np.exp(2.0 * location)
 
-    saturates = True
-
-    def felt(self, dispersion: Floats, sized: bool = False) -> Floats:
-        # minus the log of a, or of a - 2 given one event
-        least = self.shape if sized else 2.0
-        return -np.logaddexp(np.log(least), -dispersion)
+    def felt(self, dispersion: Floats) -> Floats:
+        return -np.logaddexp(np.log(2.0), -dispersion)  # -log(a)
 
     def third_moment(self, a: Floats, b: Floats) -> Floats:
         mean = self.mean(a, b)

@@ -596,11 +596,8 @@ class Family(Formulas, Components):
         """Unit of an sd of the location, from the dispersion."""
         return np.ones_like(dispersion)
 
-    # large dispersions do not change posteriors of items with a size
-    saturates = False
-
-    def felt(self, dispersion: Floats, sized: bool = False) -> Floats:
-        """Dispersion on the scale on which it changes posteriors, or those of items with a size."""
+    def felt(self, dispersion: Floats) -> Floats:
+        """Dispersion on the scale on which it changes posteriors given outcomes."""
         return dispersion
 
     # --- theta

@@ -73,9 +73,9 @@ _FEWEST_DRAWS = 1000
 _MOST_DRAWS = 4000
 # natural gradient steps of a mean-field Gaussian that is poor
 _CROSSES = (1, 1)
-# draws, and their effective sample, that show a first Gaussian to be good enough
-_PROMISE_DRAWS = 250
-_PROMISE = 0.3
+# draws, and the effective sample of all so far, that show a first Gaussian to be good enough: of
+# heavy-tailed weights few draws may promise 0.5 where it is 0.06
+_PROMISES = ((250, 0.3), (500, 0.2))
 # densities of annealing and factor on the Gaussian's widths, and those of another try, where it is
 # far too narrow in a tail: a location and a dispersion that the data hardly tell apart bend it
 _ANNEALED = ((20, WIDER), (40, 1.3))
@@ -492,11 +492,14 @@ class _Promising:
     draws: _Draws | None = None  # of the Gaussian that was good
 
     def __call__(self, gaussian: Gaussian) -> bool:
-        draws = _Draws.of(self.densities, gaussian, _PROMISE_DRAWS, self.rng)
-        k, ess = draws.quality
-        good = k <= PARETO_K and ess >= _PROMISE
-        self.draws = draws if good else None
-        return good
+        self.draws = draws = None
+        for number, enough in _PROMISES:
+            further = _Draws.of(self.densities, gaussian, number, self.rng)
+            draws = draws.joined(further) if draws else further
+            if _poor(draws, enough):
+                return False
+        self.draws = draws
+        return True
 
 
 def _weighed_draws(

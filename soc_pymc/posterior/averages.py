@@ -27,7 +27,7 @@ from .item_columns import (
     select,
 )
 from .predictive import EstimatedNoise, Posterior, posterior_under, widened
-from .prior_build import has_shorter_table, shorter_table_of, table_of, why_no_table
+from .prior_build import table_of, why_no_table
 
 # points along each axis of a mesh of 1, 2 or 3 (score, size, outcome), and least number of items
 _POINTS = (0, 20, 20, 12)
@@ -361,21 +361,14 @@ def _table_nodes(
     posterior: Posterior, columns: Columns
 ) -> Iterator[tuple[Ints, prior_table.Mixture]]:
     """Nodes of the table given the outcomes, if any, part by part."""
-    curves = posterior.curves
+    table = table_of(posterior.curves)
     observed = posterior.outcome.observed in columns
     if not (isinstance(posterior, EstimatedNoise) and observed):
-        items = table_items(curves, columns)
-        with_size = has_shorter_table(curves) & (items.size > 0)
-        for made, chosen in ((table_of, ~with_size), (shorter_table_of, with_size)):
-            if len(numbers := np.flatnonzero(chosen)):
-                some = prior_table.Observed(
-                    *(x if x is None else x[numbers] for x in items)
-                )
-                for part, theta in prior_table.posterior_nodes(made(curves), some):
-                    yield numbers[part], theta
+        yield from prior_table.posterior_nodes(
+            table, table_items(posterior.curves, columns)
+        )
         return
-    table = table_of(curves)
-    before = table_items(curves, prior_columns(posterior.outcome, columns))
+    before = table_items(posterior.curves, prior_columns(posterior.outcome, columns))
     for part, theta in prior_table.posterior_nodes(table, before):
         yield part, _given_noise(posterior, select(columns, part), theta)
 

@@ -34,8 +34,6 @@ _OUTER = 4
 _WIDEST = 1.0
 # factor on it for a dispersion that outcomes make unimportant
 _UNFELT = 2.0
-# sd of the dispersion from which on items with a size have fewer nodes
-_SHORTER = 0.3
 _LEAST_SD = 1e-300
 # spread of a curve, and its nodes up to it
 _LEVELS = ((0.13, 2), (0.3, 3), (_WIDEST, 5), (np.inf, 7))
@@ -77,24 +75,10 @@ def table_of(curves: Curves) -> PriorTable:
     return curves.once(_build_table)
 
 
-def shorter_table_of(curves: Curves) -> PriorTable:
-    """The table with fewer nodes for items with a size alone, made once."""
-    return curves.once(_build_shorter_table)
-
-
-def has_shorter_table(curves: Curves) -> bool:
-    """Return True if items with a size need fewer nodes than others."""
-    return curves.family.saturates and not curves.prior.gridded
-
-
-def _build_shorter_table(curves: Curves) -> PriorTable:
-    return _build_table(curves, sized=True)
-
-
-def _build_table(curves: Curves, sized: bool = False) -> PriorTable:
+def _build_table(curves: Curves) -> PriorTable:
     if refusal := why_no_table(curves):
         raise FitError(refusal)
-    cells = _Cells(curves, sized)
+    cells = _Cells(curves)
     return PriorTable(_meta(curves, cells.edges, cells.sizes), cells.nodes)
 
 
@@ -246,8 +230,7 @@ class _Group:
 class _Cells:
     """Nodes of the cells of curves, made when an item first needs them."""
 
-    def __init__(self, curves: Curves, sized: bool = False) -> None:
-        self._sized = sized  # whether all items have a size
+    def __init__(self, curves: Curves) -> None:
         self.edges = _edges(curves)
         self.sizes = _size_edges(curves)
         self._curves = curves
@@ -357,21 +340,11 @@ class _Cells:
         shared_sd = _covariances(*curves) / np.maximum(location_sd, _LEAST_SD)
         level = np.add.outer(dispersion.mean(axis=1), further_dispersion.mean(axis=1))
         family = self._curves.family
+        location_spread = _MEAN_SPREAD * location_sd / family.unit(level)
+        location_spread = np.maximum(location_spread, np.abs(shared_sd))
         ends = level + dispersion_sd, level - dispersion_sd
         felt_sd = np.subtract(*map(family.felt, ends)) / 2.0
         felt_sd = np.maximum(felt_sd, dispersion_sd / _UNFELT)
-        if self._sized:
-            # small dispersions are felt; the geometric mean, as nodes do not follow what is felt
-            ends = level, level - 2.0 * dispersion_sd
-            sized_sd = np.subtract(*(family.felt(x, sized=True) for x in ends)) / 2.0
-            share = np.sqrt(sized_sd / np.maximum(dispersion_sd, _LEAST_SD))
-            # elsewhere this is the table of all items
-            share = np.where(dispersion_sd > _SHORTER, share, 1.0)
-            shared_sd = share * shared_sd
-            dispersion_sd = share * dispersion_sd
-            felt_sd = np.minimum(felt_sd, dispersion_sd)
-        location_spread = _MEAN_SPREAD * location_sd / family.unit(level)
-        location_spread = np.maximum(location_spread, np.abs(shared_sd))
         *spreads, felt = (
             sd[self._row, self._column].max(axis=1)
             for sd in (location_spread, dispersion_sd, felt_sd)

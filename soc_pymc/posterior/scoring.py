@@ -100,12 +100,11 @@ def item_posteriors(
         Probabilities of the quantile columns, each between 0 and 1.
     draws : {"auto", "all"}
         Whether to average over all draws of the curves, or over few quadrature points wherever
-        these are accurate. ``"auto"`` scores by the prior table of `export_prior` (amounts by
-        fewer points where their cv2 is hardly known), except items that it flags and quantiles
-        beyond 0.005 and 0.995: within 2e-3 posterior sd of ``"all"`` for 99 of 100 items (mixtures
-        and terms 5e-3, quantiles 1e-2), except quantiles that are about to jump to a spike at zero.
-        Flagged items get the moments of all draws, and quantiles within 0.02 of the interval's
-        width for 99 of 100; they take 30 to 300 microseconds each.
+        these are accurate. ``"auto"`` scores by the prior table of `export_prior`, except items
+        that it flags and quantiles beyond 0.005 and 0.995: within 2e-3 posterior sd of ``"all"``
+        for 99 of 100 items (mixtures and terms 5e-3, quantiles 1e-2), except quantiles that are
+        about to jump to a spike at zero. Flagged items get the moments of all draws, and quantiles
+        within 0.02 of the interval's width for 99 of 100; they take 30 to 300 microseconds each.
     out : str, Path or None
         Parquet file to write, or a folder. A file is streamed to, and appears when it is complete.
         A folder (an existing one, or a name that ends with a slash) gets a file of the same name

@@ -9,7 +9,7 @@ import soc_pymc as soc
 from soc_pymc._model.rows import rows_of
 from soc_pymc.families import FAMILIES
 from soc_pymc.inference.polynomials import NearRows
-from soc_pymc.posterior.prior_build import shorter_table_of, table_of
+from soc_pymc.posterior.prior_build import table_of
 from soc_pymc.prior_table import score
 from tests.examples import AMOUNT_ROLES, QUIET
 
@@ -176,14 +176,9 @@ def test_a_cv2_without_bound_flags_no_items():
     exact = soc.item_posteriors(fit, items_of(few), draws="all", **QUIET)
     close = ~table["flagged"]
     assert close.mean() > 0.97
-    # items with events have a table with fewer nodes
-    default = soc.item_posteriors(fit, items_of(few), **QUIET)
-    number, fewer = (len(f(fit.curves).nodes("")["node"]) for f in (table_of, shorter_table_of))
-    assert fewer < 0.7 * number
     for name in ("theta_mean", "theta_sd", "theta_q05", "theta_q95"):
-        for scored, chosen in ((table, close), (default, close | True)):
-            gap = np.abs(scored[name] - exact[name]) / exact["theta_sd"]
-            assert gap[chosen].max() < 5e-3
+        gap = np.abs(table[name] - exact[name]) / exact["theta_sd"]
+        assert gap[close].max() < 5e-3
 
 
 def test_polynomials_hold_where_cv2_has_no_bound():
