@@ -19,8 +19,8 @@ from .polynomials import NearRows, ZeroRows
 
 # coordinates (draws, dim) -> log density (draws,) and its gradient (draws, dim)
 Evaluate = Callable[[Floats], Pair]
-# coordinates (draws, dim) -> log density (draws,), and numbers of levels drawn with it (draws, k)
-Weigh = Callable[[Floats], Pair]
+# coordinates (draws, dim) -> log density (draws,)
+Values = Callable[[Floats], Floats]
 
 SAMPLED = ("chain", "draw")
 CHUNK = 1000  # draws evaluated at once, fewer with many bins
@@ -34,10 +34,10 @@ class Densities:
     """The log density of a problem's parameters, with levels that are integrated out or without."""
 
     bound: Evaluate  # smooth: for the evidence bound and gradients
-    weighed: Weigh  # for importance weights
-    # from coordinates (draws, dim), and numbers of levels
-    draws: Callable[[Floats, Floats], xr.Dataset]
-    # if weights are estimates with fresh noise, which `bound` has not: value and gradient with it
+    weights: Values  # for importance weights
+    # from coordinates (draws, dim)
+    draws: Callable[[Floats], xr.Dataset]
+    # if `weights` are estimates with fresh noise, which `bound` has not: value and gradient with it
     fresh: Evaluate | None = None
     # effective sample below which draws are annealed: Gaussians that are too narrow in a heavy tail
     # still have a good k, and their weights do not widen it enough
@@ -47,21 +47,9 @@ class Densities:
     # to the problem's coordinates, where these are others
     original: Callable[[Floats], Floats] = lambda rows: rows
 
-    def weights(self, rows: Floats) -> Floats:
-        """Log densities for importance weights."""
-        return self.weighed(rows)[0]
-
-    def gap(self, rows: Floats) -> Pair:
-        """Excess of the weights' log density over the bound's, and numbers of levels."""
-        if not self.fresh:
-            return np.zeros(len(rows)), no_levels(rows)
-        value, levels = self.weighed(rows)
-        return value - self.bound(rows)[0], levels
-
-
-def no_levels(rows: Floats) -> Floats:
-    """Numbers of levels (draws, 0) where none are integrated out."""
-    return np.empty((len(rows), 0))
+    def gap(self, rows: Floats) -> Floats | float:
+        """Excess of the weights' log density over the bound's."""
+        return self.weights(rows) - self.bound(rows)[0] if self.fresh else 0.0
 
 
 class Likelihood(NamedTuple):
@@ -91,15 +79,12 @@ def near_densities(built: Problem, rows: Likelihood | None = None) -> Densities:
         ]
         return point.log_density + value, point.gradient(by_coefficients)
 
-    def weighed(coordinates: Floats) -> Pair:
+    def weights(coordinates: Floats) -> Floats:
         point = space.at(coordinates)
-        value = point.log_density + rows.sums(*predictors(point.coefficients))
-        return value, no_levels(coordinates)
+        return point.log_density + rows.sums(*predictors(point.coefficients))
 
-    def draws(coordinates: Floats, _levels: Floats) -> xr.Dataset:
-        return posterior_draws(space, coordinates)
-
-    return Densities(finite(bound, chunk), finite_values(weighed, chunk), draws)
+    draws = partial(posterior_draws, space)
+    return Densities(finite(bound, chunk), finite_values(weights, chunk), draws)
 
 
 def rows_of_likelihood(built: Problem) -> Likelihood:
@@ -154,15 +139,14 @@ def finite(function: Evaluate, chunk: int = CHUNK) -> Evaluate:
     return evaluate
 
 
-def finite_values(function: Weigh, chunk: int) -> Weigh:
+def finite_values(function: Values, chunk: int) -> Values:
     """`finite` for values without gradients."""
 
-    def evaluate(rows: Floats) -> Pair:
+    def evaluate(rows: Floats) -> Floats:
         with np.errstate(all="ignore"):
             parts = [function(rows[i : i + chunk]) for i in range(0, len(rows), chunk)]
-        logp = np.concatenate([part[0] for part in parts])
-        levels = np.concatenate([part[1] for part in parts])
-        return np.where(np.isfinite(logp), logp, -np.inf), levels
+        logp = np.concatenate(parts)
+        return np.where(np.isfinite(logp), logp, -np.inf)
 
     return evaluate
 

@@ -96,8 +96,7 @@ def rough_curves(stats: Statistics, prior: Prior) -> Curves:
     built = build(stats, prior, full=False)
     start = built.space.start
     points = start + rng.normal(size=(_ROUGH_DRAWS, len(start)))
-    densities = densities_of(built, rng, _ROUGH_DRAWS)
-    draws = densities.draws(points, densities.weighed(points)[1])
+    draws = densities_of(built, rng, _ROUGH_DRAWS).draws(points)
     groups = {"posterior": in_chains(scored_draws(built, draws, prior.monotone))}
     tree = tree_of_draws(built, stats, groups, prior.monotone)
     return Curves.of(tree, prior)

@@ -19,7 +19,7 @@ from .._model.problem import Problem
 from .density import (
     Densities,
     Evaluate,
-    Weigh,
+    Values,
     finite,
     finite_values,
     posterior_draws,
@@ -33,13 +33,13 @@ _MOST_ROWS = 50_000
 _FRESH_PAIRS = 4  # for gradients
 # variance of the noise of log weights that is small, and draws and pairs to measure it
 _NOISE = 0.15
-_NOISE_DRAWS = 20
+_NOISE_DRAWS = 50
 _NOISE_PAIRS = 8
 _RANGE_DRAWS = 100  # for the range of polynomials
 # share of their width by which ranges are widened on either side
 _FARTHER = 0.25
 # of polynomials: an exact value costs as much as fifty of them
-_DEGREES = 3, 5, 7, 9, 11, 15
+_DEGREES = 5, 7, 9, 11, 15
 # nats, allowed for all polynomials; importance weights vary by more
 _ERROR = 3e-2
 # rows times pairs and draws at once: 16 MB, so that memory is used again
@@ -189,8 +189,7 @@ class LevelDensity:
         outside = np.zeros((len(rows.level), *deviations.shape[2:]), dtype=np.bool_)
         log_weight = proposed.log_ratio.copy()
         marks = add_values(linear, deviations, self._surrogates, log_weight, outside)
-        places = np.flatnonzero(outside) if marks else _NONE
-        row, n, draw = np.unravel_index(places, outside.shape)
+        row, n, draw = np.nonzero(outside) if marks else (_NONE, _NONE, _NONE)
         level = rows.level[row]
         parts = np.split(np.arange(deviations.shape[1]), [designs[0].shape[1]])
         curves = [
@@ -239,7 +238,7 @@ class LevelDensity:
         """The densities of the shared parameters."""
         return Densities(
             self.bound(),
-            self._weighed(self._pairs),
+            self._values(self._pairs),
             self.draws,
             self.fresh(),
             fewest=0.03,
@@ -308,32 +307,33 @@ class LevelDensity:
         ).sum(2)
         return tau * by_mean, (by_tau - 1.0 + variance).sum(axis=0)
 
-    def _weighed(self, pairs: int) -> Weigh:
-        """Values with fresh noise for every draw, and the levels' coefficients of a proposal.
+    def _values(self, pairs: int) -> Values:
+        """Value with fresh noise for every draw."""
 
-        A proposal is chosen for each level with the probability of its importance weight.
-        """
-
-        def part(rows: Floats) -> Pair:
+        def part(rows: Floats) -> Floats:
             proposed, log_prior = self._fresh(rows, pairs)
             log_weight, _ = self._log_weights(proposed)
-            top = log_weight.max(axis=1)
-            upto = np.exp(log_weight - top[:, None]).cumsum(axis=1)
-            total = upto[:, -1]
-            cut = self._rng.random(total.shape) * total
-            chosen = (upto[:, :-1] < cut[:, None]).sum(axis=1)[:, None, None]
-            picked = np.take_along_axis(proposed.scaled, chosen, axis=2)[:, :, 0]
-            # single precision, as there are many
-            levels: Any = (proposed.tau * picked).astype(np.float32)
-            value = (top + np.log(total) - np.log(log_weight.shape[1])).sum(axis=0)
-            return log_prior + value, levels.reshape(-1, len(rows)).T
+            total = np.logaddexp.reduce(log_weight, axis=1)
+            total -= np.log(log_weight.shape[1])
+            return log_prior + total.sum(axis=0)
 
         return finite_values(part, self._chunk(pairs))
 
-    def draws(self, rows: Floats, levels: Floats) -> xr.Dataset:
-        """Draws with the levels' curves, from the levels' coefficients (draws, G K)."""
+    def draws(self, rows: Floats) -> xr.Dataset:
+        """Draws with the levels' curves, chosen among proposals by importance weights."""
         posterior = posterior_draws(self._coordinates, rows)
-        deviations = levels.reshape(len(rows), self._rows.number, -1)
+        pairs = -(-self._pairs // 2)  # one is chosen, so noise matters less
+        step = self._chunk(pairs)
+        chosen = []
+        for begin in range(0, len(rows), step):
+            proposed, _ = self._fresh(rows[begin : begin + step], pairs)
+            log_weight, _ = self._log_weights(proposed)
+            # the largest weight times a Gumbel number is at n with the probability of n's weight
+            best = (log_weight + self._rng.gumbel(size=log_weight.shape)).argmax(axis=1)
+            best = best[:, None, None]
+            picked = np.take_along_axis(proposed.scaled, best, axis=2)[:, :, 0]
+            chosen.append((proposed.tau * picked).transpose(2, 0, 1))
+        deviations = np.concatenate(chosen)
         grouping = self._rows.terms[0].grouping
         curves = {}
         start = 0

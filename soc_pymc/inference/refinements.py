@@ -17,7 +17,7 @@ import numpy as np
 from scipy import linalg
 
 from .._lib.arrays import Floats, Pair
-from .density import Densities, Evaluate, Weigh
+from .density import Densities, Evaluate, Values
 
 WIDER = 1.05
 """Factor on the widths of a Gaussian that is too narrow where the posterior is skewed."""
@@ -168,14 +168,11 @@ class Skewed:
 
         return skewed
 
-    def weigh(self, function: Weigh) -> Weigh:
+    def values(self, function: Values) -> Values:
         """A log density as that of u."""
-
-        def skewed(rows: Floats) -> Pair:
-            logp, levels = function(self.points(rows))
-            return logp + np.log(self._rise(rows)).sum(axis=1), levels
-
-        return skewed
+        return lambda rows: (
+            function(self.points(rows)) + np.log(self._rise(rows)).sum(axis=1)
+        )
 
     def _rise(self, rows: Floats) -> Floats:
         """Slopes of g."""
@@ -187,8 +184,8 @@ class Skewed:
         return replace(
             densities,
             bound=self.evaluate(densities.bound),
-            weighed=self.weigh(densities.weighed),
-            draws=lambda rows, levels: densities.draws(self.points(rows), levels),
+            weights=self.values(densities.weights),
+            draws=lambda rows: densities.draws(self.points(rows)),
             original=lambda rows: densities.original(self.points(rows)),
             fresh=fresh and self.evaluate(fresh),
         )

@@ -33,6 +33,7 @@ from ..fits import PARETO_K, Status
 from .density import (
     Densities,
     Evaluate,
+    Values,
     minibatch_density,
     near_densities,
     systematic,
@@ -73,9 +74,9 @@ _FEWEST_DRAWS = 1000
 _MOST_DRAWS = 4000
 # natural gradient steps of a mean-field Gaussian that is poor
 _CROSSES = (1, 1)
-# draws, and the effective sample of all so far, that show a first Gaussian to be good enough: of
-# heavy-tailed weights few draws may promise 0.5 where it is 0.06
-_PROMISES = ((250, 0.3), (500, 0.2))
+# draws, and their effective sample, that show a first Gaussian to be good enough
+_PROMISE_DRAWS = 250
+_PROMISE = 0.3
 # densities of annealing and factor on the Gaussian's widths, and those of another try, where it is
 # far too narrow in a tail: a location and a dispersion that the data hardly tell apart bend it
 _ANNEALED = ((20, WIDER), (40, 1.3))
@@ -195,30 +196,6 @@ class _Draws:
     gaussian: Gaussian
     noise: Floats
     log_weight: Floats
-    levels: Floats  # (draws, k): numbers of levels drawn with each
-
-    @classmethod
-    def of(
-        cls,
-        densities: Densities,
-        gaussian: Gaussian,
-        number: int,
-        rng: np.random.Generator,
-    ) -> "_Draws":
-        """Draws with their log importance weights."""
-        noise = rng.normal(size=(number, len(gaussian.location)))
-        log_weight, levels = densities.weighed(gaussian.at(noise))
-        log_weight = log_weight + 0.5 * (noise**2).sum(axis=1)
-        return cls(gaussian, noise, log_weight, levels)
-
-    def joined(self, further: "_Draws") -> "_Draws":
-        """These draws and further ones of the same Gaussian."""
-        return _Draws(
-            self.gaussian,
-            np.concatenate([self.noise, further.noise]),
-            np.concatenate([self.log_weight, further.log_weight]),
-            np.concatenate([self.levels, further.levels]),
-        )
 
     @cached_property
     def quality(self) -> tuple[float, float]:
@@ -294,21 +271,20 @@ def _run_variational(built: Problem, method: VI) -> tuple[Groups, Status]:
         counted = _reported(evaluate, shown)
         optimised = partial(_gaussian, counted, start, method.max_iterations, rng)
         problem = ""
-        promising = _Promising(densities, rng)
         if densities.fresh:
             fresh = replace(densities, fresh=_reported(densities.fresh, shown))
+            suffices = partial(_suffices, densities.weights, rng)
             densities, gaussian = approximated(
-                fresh, start, promising, lambda: optimised()[0], rng
+                fresh, start, suffices, lambda: optimised()[0], rng
             )
         else:
             gaussian, problem = optimised()
     with phase("fit: draws and Pareto k", unit="evaluations") as shown:
         bound = _reported(densities.bound, shown)
         densities = replace(
-            densities, bound=bound, weighed=_reported(densities.weighed, shown)
+            densities, bound=bound, weights=_reported(densities.weights, shown)
         )
-        first = promising.draws
-        densities, weighed = _mended(densities, gaussian, method.draws, rng, first)
+        densities, weighed = _mended(densities, gaussian, method.draws, rng)
         draws, words = _repaired(
             densities, weighed, max(method.draws, _FEWEST_DRAWS), rng
         )
@@ -318,7 +294,7 @@ def _run_variational(built: Problem, method: VI) -> tuple[Groups, Status]:
             noise, steps = _moved(densities.bound, draws, noise, rng)
             words += _MOVED.format(steps=steps)
         chosen = draws.gaussian.at(noise)
-        posterior = densities.draws(chosen, draws.levels[numbers])
+        posterior = densities.draws(chosen)
         points = densities.original(chosen)
     weights = xr.Dataset(
         {"log_weight": (("chain", "draw"), draws.log_weight[numbers][None])}
@@ -381,17 +357,13 @@ def _poor(draws: _Draws, enough: float, most_k: float = PARETO_K) -> bool:
 
 
 def _mended(
-    densities: Densities,
-    gaussian: Gaussian,
-    number: int,
-    rng: np.random.Generator,
-    first: _Draws | None = None,
+    densities: Densities, gaussian: Gaussian, number: int, rng: np.random.Generator
 ) -> tuple[Densities, _Draws]:
     """Weighed draws of a Gaussian or, where it is poor, of one with correlations or less skewness.
 
-    Coordinates may be others then. Draws of the Gaussian that are there already are its `first`.
+    Coordinates may be others then.
     """
-    weighed = _weighed_draws(densities, gaussian, number, rng, first)
+    weighed = _weighed_draws(densities, gaussian, number, rng)
     if densities.fresh or not _poor(weighed, densities.fewest):
         return densities, weighed
     steps = stepped(densities.bound, gaussian, _CROSSES, rng)
@@ -420,9 +392,10 @@ def _repaired(
             break
         number, widening = options
         bound = densities.bound
-        noise, log_weight = annealed(bound, gaussian, size, number, rng, widening)
-        gap, levels = densities.gap(gaussian.at(noise))
-        latest = _Draws(gaussian, noise, log_weight + gap, levels)
+        moves = annealed(bound, gaussian, size, number, rng, widening=widening)
+        latest = _Draws(gaussian, *moves)
+        gap = densities.gap(latest.points())
+        latest = replace(latest, log_weight=latest.log_weight + gap)
         k = latest.quality[0]
         # effective samples are not compared: draws that missed a tail overstate their own
         if k <= most_k or k < chosen.quality[0]:
@@ -462,7 +435,10 @@ def nearby_draws(
 ) -> Pair:
     """Coordinates of draws and their log weights, where a Gaussian nearby is a good start."""
     gaussian = stepped(densities.bound, gaussian, _NEARBY_CROSSES, rng).gaussian
-    weighed = _Draws.of(densities, gaussian, _FEWEST_DRAWS, rng)
+    noise = rng.normal(size=(_FEWEST_DRAWS, len(gaussian.location)))
+    log_weight = densities.weights(gaussian.at(noise))
+    log_weight += 0.5 * (noise**2).sum(axis=1)
+    weighed = _Draws(gaussian, noise, log_weight)
     densities = replace(densities, fewest=_ENOUGH)
     size = _FEWEST_DRAWS // 2
     draws, _ = _repaired(
@@ -483,23 +459,12 @@ def importance(log_weight: Floats) -> tuple[Floats, float, float]:
     return weight, float(k[0]), float(1.0 / (weight**2).sum() / len(weight))
 
 
-@dataclass
-class _Promising:
-    """Tells whether a few draws of a Gaussian promise a good effective sample, and keeps them."""
-
-    densities: Densities
-    rng: np.random.Generator
-    draws: _Draws | None = None  # of the Gaussian that was good
-
-    def __call__(self, gaussian: Gaussian) -> bool:
-        self.draws = draws = None
-        for number, enough in _PROMISES:
-            further = _Draws.of(self.densities, gaussian, number, self.rng)
-            draws = draws.joined(further) if draws else further
-            if _poor(draws, enough):
-                return False
-        self.draws = draws
-        return True
+def _suffices(weights: Values, rng: np.random.Generator, gaussian: Gaussian) -> bool:
+    """Return True if a few draws of a Gaussian promise a good effective sample."""
+    noise = rng.normal(size=(_PROMISE_DRAWS, len(gaussian.location)))
+    log_weight = weights(gaussian.at(noise)) + 0.5 * (noise**2).sum(axis=1)
+    _, k, ess = importance(log_weight)
+    return k <= PARETO_K and ess >= _PROMISE
 
 
 def _weighed_draws(
@@ -507,17 +472,20 @@ def _weighed_draws(
     gaussian: Gaussian,
     requested: int,
     rng: np.random.Generator,
-    first: _Draws | None = None,
 ) -> _Draws:
     """Draws of the Gaussian with their log importance weights; more if k is unclear."""
     # Pareto k of 1,000 draws has a standard error near 0.15
+    size = len(gaussian.location)
+    noise = np.empty((0, size))
+    log_weight = np.empty(0)
     number = max(requested, _FEWEST_DRAWS)
-    draws = first
-    while draws is None or len(draws.noise) < number:
-        missing = number - (len(draws.noise) if draws else 0)
-        further = _Draws.of(densities, gaussian, missing, rng)
-        draws = draws.joined(further) if draws else further
-        k, ess = draws.quality
+    while len(noise) < number:
+        fresh = rng.normal(size=(number - len(noise), size))
+        weight = densities.weights(gaussian.at(fresh))
+        weight += 0.5 * (fresh**2).sum(axis=1)
+        noise = np.concatenate([noise, fresh])
+        log_weight = np.concatenate([log_weight, weight])
+        _, k, ess = importance(log_weight)
         if ess < densities.fewest:  # other draws will take their place
             break
         # weights with noise cost more, so that later only a k that is too large is unclear
@@ -527,7 +495,7 @@ def _weighed_draws(
         elif not ess >= _CLEAR_ESS:
             made = min(densities.made, densities.effective / ess)
             number = max(number, int(requested * made))
-    return draws
+    return _Draws(gaussian, noise, log_weight)
 
 
 def _refined(draws: _Draws) -> Gaussian:

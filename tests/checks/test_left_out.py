@@ -135,8 +135,8 @@ def evaluated(monkeypatch):
 
             return call
 
-        bound, weighed = counted(densities.bound), counted(densities.weighed)
-        return dataclasses.replace(densities, bound=bound, weighed=weighed)
+        bound, weights = counted(densities.bound), counted(densities.weights)
+        return dataclasses.replace(densities, bound=bound, weights=weights)
 
     for module in (variational, fitting):
         monkeypatch.setattr(module, "near_densities", counting)

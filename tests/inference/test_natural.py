@@ -5,7 +5,6 @@ import pytest
 
 from soc_pymc.inference.density import Densities
 from soc_pymc.inference.refinements import Gaussian, Skewed, approximated
-from soc_pymc.inference.variational import _Promising
 
 SIZE = 12
 START = np.zeros(SIZE)
@@ -19,10 +18,7 @@ def densities(evaluate):
         logp, gradient = evaluate(rows)
         return logp, gradient + rng.normal(0.0, 0.3, rows.shape)
 
-    def weighed(rows):
-        return evaluate(rows)[0], rows
-
-    return Densities(evaluate, weighed, lambda rows, _: rows, noisy)
+    return Densities(evaluate, lambda rows: evaluate(rows)[0], lambda rows: rows, noisy)
 
 
 def excess(target, location, factor):
@@ -78,19 +74,3 @@ def test_slopes_in_skewed_coordinates_are_those_of_values():
     steps = 1e-5 * np.eye(SIZE)
     slope = (evaluate(point + steps)[0] - evaluate(point - steps)[0]) / 2e-5
     assert evaluate(point[None])[1][0] == pytest.approx(slope, abs=1e-7)
-
-
-def test_a_promise_of_few_draws_must_hold_for_more():
-    """Weights of a Cauchy: the first draws are its middle, whose effective sample is good."""
-    middle = np.zeros(250), np.random.default_rng(3).standard_cauchy(500) ** 2
-    for parts, holds in ((middle, False), ((middle[0], np.zeros(500)), True)):
-        given = iter(parts)
-
-        def weighed(rows, given=given):
-            gaussian = 0.5 * (rows**2).sum(axis=1)
-            return next(given) - gaussian, np.empty((len(rows), 0))
-
-        target = Densities(None, weighed, None)
-        promising = _Promising(target, np.random.default_rng(1))
-        assert promising(Gaussian(START, np.eye(SIZE))) is holds
-        assert (promising.draws is not None) is holds
