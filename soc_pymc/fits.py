@@ -849,7 +849,7 @@ class RowValues:
             if len(self.names) == 2:
                 by_row = self.data.values(*self.predictors(chunk))
             else:
-                by_row = self.data.log_marginals(self._by_row(chunk))[0]
+                by_row = self.data.values(self._by_row(chunk))
             return np.add.reduceat(by_row, starts, axis=1)
 
         number = len(next(iter(draws.values())))

@@ -142,6 +142,21 @@ def with_listings(
     )
 
 
+class _MixedRows(NamedTuple):
+    """Cells of some rows, and the densities of their items under the weights of draws."""
+
+    cells: slice
+    begin: Ints  # (rows,): offset of each row's cells
+    rows: list[slice]
+    density: NDArray[np.float32]  # (cells, draws)
+    value: Floats  # (rows, draws): sums of logarithms over the items
+
+
+def _by_row(predictors: Floats) -> Floats:
+    """Predictors (rows, P, draws) from those in (..., rows, P)."""
+    return np.moveaxis(predictors.reshape(-1, *predictors.shape[-2:]), 0, 2)
+
+
 @dataclass(frozen=True, eq=False)
 class MixtureCells:
     """Data of the likelihood of a mixture, row by row."""
@@ -219,15 +234,27 @@ class MixtureCells:
             drawn[k] = np.bincount(row[cell], outcome, number)
         return drawn
 
+    def values(self, predictors: Floats) -> Floats:
+        """Log marginals (..., rows) at predictors (..., rows, P)."""
+        by_row = _by_row(predictors)
+        value = np.empty((len(by_row), by_row.shape[2]))
+        bounded, _ = self.forms.bounded(by_row)
+        share = self._share_of_zeros(by_row[:, -1])
+        for part, weights in solved(bounded, self.forms, slopes=False):
+            single = weights.weight.astype(np.float32)
+            value[part] = self._mixed(part, single, share[part]).value
+        value += self.constant[:, None]
+        return value.T.reshape(predictors.shape[:-1])
+
     def log_marginals(self, predictors: Floats) -> Pair:
-        """Log marginals (..., rows) at predictors (..., rows, P), and their slopes in these."""
-        by_row = np.moveaxis(predictors.reshape(-1, *predictors.shape[-2:]), 0, 2)
+        """`values`, and their slopes in the predictors."""
+        by_row = _by_row(predictors)
         value = np.empty((len(by_row), by_row.shape[2]))
         slope = np.empty(by_row.shape)
         bounded, bend = self.forms.bounded(by_row)
         share = self._share_of_zeros(by_row[:, -1])
         for part, weights in solved(bounded, self.forms):
-            value[part], pull, by_share = self._values(
+            value[part], pull, by_share = self._values_and_slopes(
                 part, weights.weight, share[part]
             )
             slope[part] = weights.slopes(pull)
@@ -237,6 +264,11 @@ class MixtureCells:
         value += self.constant[:, None]
         slope = np.moveaxis(slope, 2, 0)
         return value.T.reshape(predictors.shape[:-1]), slope.reshape(predictors.shape)
+
+    def sums(self, predictors: Floats) -> Floats:
+        """Values (draws,) of `sums_and_slopes` by the `values` of these cells."""
+        by_row = predictors.T.reshape(predictors.shape[1], len(self.constant), -1)
+        return self.values(by_row).sum(axis=1) + self.within_bounds(by_row)
 
     def sums_and_slopes(
         self, predictors: Floats, log_marginals: Callable[[Floats], Pair]
@@ -263,34 +295,40 @@ class MixtureCells:
     def _share_of_zeros(self, predictor: Floats) -> Floats:
         return special.expit(predictor) if len(self.atom) else np.zeros_like(predictor)
 
-    def _values(self, part: slice, weight: Floats, share: Floats) -> Triple:
-        """Sums of log densities, and slopes in log weights and the logit of the share of zeros."""
+    def _mixed(
+        self, part: slice, single: NDArray[np.float32], share: Floats
+    ) -> _MixedRows:
+        """Densities of the cells of some rows, from weights (rows, R, draws)."""
         start = self.start[part.start : part.stop + 1]
         cells = slice(start[0], start[-1])
         edges = start - start[0]
         rows = [slice(*ends) for ends in pairwise(edges)]
         density = self.density[cells]
-        items = self.items[cells]
-        atom = self.atom[cells]
-        single = weight.astype(np.float32)
-        mixed = np.empty((len(items), weight.shape[2]), "f4")
+        mixed = np.empty((len(density), single.shape[2]), dtype=np.float32)
         for row, weight_of_row in zip(rows, single, strict=True):
             np.matmul(density[row], weight_of_row, out=mixed[row])
-        number = np.add.reduceat(items, edges[:-1])[:, None]
-        if len(atom):
+        if len(self.atom):
             share_of_cell = np.repeat(share, np.diff(edges), axis=0)
-            mixed = (
-                (1.0 - share_of_cell) * mixed + share_of_cell * atom[:, None]
-            ).astype("f4")
+            atom = share_of_cell * self.atom[cells, None]
+            mixed = ((1.0 - share_of_cell) * mixed + atom).astype(np.float32)
         np.maximum(mixed, _LEAST_DENSITY, out=mixed)
-        ratio = items[:, None].astype(np.float32) / mixed
-        value = np.add.reduceat(np.log(mixed) * items[:, None], edges[:-1])
+        items = self.items[cells, None]
+        value = np.add.reduceat(np.log(mixed) * items, edges[:-1])
+        return _MixedRows(cells, edges[:-1], rows, mixed, value)
+
+    def _values_and_slopes(self, part: slice, weight: Floats, share: Floats) -> Triple:
+        """Sums of log densities, and slopes in log weights and the logit of the share of zeros."""
+        single = weight.astype(np.float32)
+        cells, edges, rows, mixed, value = self._mixed(part, single, share)
+        items = self.items[cells, None]
+        number = np.add.reduceat(items, edges)
+        ratio = items.astype(np.float32) / mixed
         pull = np.empty_like(single)
         for row, pull_of_row in zip(rows, pull, strict=True):
-            np.matmul(density[row].T, ratio[row], out=pull_of_row)
+            np.matmul(self.density[cells][row].T, ratio[row], out=pull_of_row)
         zeros = np.zeros_like(share)  # items for which theta is 0
-        if len(atom):
-            zeros = share * np.add.reduceat(ratio * atom[:, None], edges[:-1])
+        if len(self.atom):
+            zeros = share * np.add.reduceat(ratio * self.atom[cells, None], edges)
         by_weight = weight * ((1.0 - share)[:, None] * pull - (number - zeros)[:, None])
         return value, by_weight, zeros - share * number
 

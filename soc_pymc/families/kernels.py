@@ -215,9 +215,12 @@ def curves_of_moments(
 _curves = _compiled(curves_of_moments)
 
 
-@numba.njit(
+_reordered = numba.njit(
     cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"}
 )
+
+
+@_reordered
 def _averages(weight, parts, out):
     for k in range(len(parts)):
         total = 0.0
@@ -228,15 +231,40 @@ def _averages(weight, parts, out):
         out[k] /= out[0]
 
 
-@_compiled
+@_reordered
 def _tilted(fixed, parts, tilt, lowest, weight):
     """Fill weights relative to the largest."""
     top = -np.inf
+    shift = tilt[0]
+    stretch = tilt[1]
     for r in range(len(fixed)):
-        weight[r] = fixed[r] + tilt[0] * parts[3, r] + tilt[1] * parts[6, r]
+        weight[r] = fixed[r] + shift * parts[3, r] + stretch * parts[6, r]
         top = max(top, weight[r])
     for r in range(len(fixed)):
-        weight[r] = math.exp(max(weight[r] - top, lowest))
+        x = max(weight[r] - top, lowest) * (1.0 / 1024.0)
+        value = 1.0 / 39916800
+        value = value * x + 1.0 / 3628800
+        value = value * x + 1.0 / 362880
+        value = value * x + 1.0 / 40320
+        value = value * x + 1.0 / 5040
+        value = value * x + 1.0 / 720
+        value = value * x + 1.0 / 120
+        value = value * x + 1.0 / 24
+        value = value * x + 1.0 / 6
+        value = value * x + 0.5
+        value = value * x + 1.0
+        value = value * x + 1.0
+        value *= value
+        value *= value
+        value *= value
+        value *= value
+        value *= value
+        value *= value
+        value *= value
+        value *= value
+        value *= value
+        value *= value
+        weight[r] = value
 
 
 @_compiled

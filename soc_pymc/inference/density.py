@@ -97,15 +97,12 @@ def rows_of_likelihood(built: Problem) -> Likelihood:
         near = NearRows.of(data, low, high)
         return Likelihood(near.sums, near.sums_and_slopes, rows)
     cells = built.mixture.cells
-    log_marginals = cells.log_marginals
-    if split := ZeroRows.of(built, *ends()[0]):
-        log_marginals = split.log_marginals
-        rows = len(split.near.data.total)
-    return Likelihood(
-        lambda x: cells.sums_and_slopes(x, log_marginals)[0],
-        lambda x: cells.sums_and_slopes(x, log_marginals),
-        rows,
-    )
+    split = ZeroRows.of(built, *ends()[0])
+    if split is None:
+        exact = partial(cells.sums_and_slopes, log_marginals=cells.log_marginals)
+        return Likelihood(cells.sums, exact, rows)
+    by_piece = partial(cells.sums_and_slopes, log_marginals=split.log_marginals)
+    return Likelihood(lambda x: by_piece(x)[0], by_piece, len(split.near.data.total))
 
 
 def _ends_of_predictors(built: Problem) -> Floats:

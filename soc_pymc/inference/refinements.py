@@ -1,8 +1,9 @@
 """Refinements of a Gaussian q that is not a good enough posterior: annealing, natural gradients.
 
-Draws of q move towards the posterior p through densities q^(1 - b) p^b, b from 0 to 1, by leapfrog
-steps that leave each of these unchanged (Neal 2001) and keep most of their momentum. Each draw
-collects its importance weight on its way. Draws that are resampled by their weights move on.
+Draws of q move towards the posterior p through densities q^(1 - b) p^b, b from 0 to 1, by
+Hamiltonian steps that leave each of these unchanged (Neal 2001) and keep part of their momentum.
+These follow q exactly, by a rotation, and are kicked by what p adds to it (Shahbaba et al. 2014).
+Each draw collects its importance weight on its way. Draws resampled by their weights move on.
 
 The curvature that a natural gradient step takes from a few gradients is mostly noise, which is as
 large in its antisymmetric part. This says how far to trust the step, so that steps add up what they
@@ -21,9 +22,9 @@ from .density import Densities, Evaluate, Values
 
 WIDER = 1.05
 """Factor on the widths of a Gaussian that is too narrow where the posterior is skewed."""
-# length of a step in sd, and what is kept of the momentum after it
-_LEAPFROG_STEP = 0.45
-_KEPT = 0.75
+# angle of a step of resampled draws, and what is kept of the momentum after any step
+_ANGLE = 0.5
+_KEPT = 0.7
 _BOX = 9.0  # sd: steps out of this box are refused
 # rotated crosses of draws for the first steps; where these do not suffice, for each step before the
 # skewness is known, and after
@@ -64,20 +65,30 @@ class _State:
         gaussian = 0.5 * (1.0 - share) * (self.noise**2).sum(axis=1)
         return share * self.logp - gaussian - 0.5 * (self.momentum**2).sum(axis=1)
 
-    def slope(self, share: float) -> Floats:
-        """Gradient of that log density in the noise."""
-        return share * self.gradient - (1.0 - share) * self.noise
+    def kicked(self, share: float, angle: float) -> Floats:
+        """Momentum after half a step's kick by what that log density adds to the Gaussian's."""
+        return self.momentum + 0.5 * angle * share * (self.gradient + self.noise)
+
+
+class Annealing(NamedTuple):
+    """How draws are annealed."""
+
+    densities: int  # number of steps and, with the posterior, of densities
+    widening: float = WIDER  # factor on the Gaussian's widths
+    # of a step, in radians: long ones go far, short ones are less often refused where the
+    # posterior is bent
+    angle: float = 0.8
 
 
 def annealed(
     evaluate: Evaluate,
     gaussian: Gaussian,
     number: int,
-    densities: int,
+    annealing: Annealing,
     rng: np.random.Generator,
-    widening: float = WIDER,
 ) -> Pair:
     """Noise of the Gaussian's draws, (number, dim), and their log weights."""
+    densities, widening, angle = annealing
     wider = gaussian._replace(factor=widening * gaussian.factor)
     target = _of_noise(evaluate, wider)
     noise, momentum = rng.normal(size=(2, number, len(wider.location)))
@@ -86,7 +97,7 @@ def annealed(
     for k in range(1, densities + 1):
         log_weight += (state.logp + 0.5 * (state.noise**2).sum(axis=1)) / densities
         if k < densities:
-            state = _leapfrog(target, k / densities, state, rng)
+            state = _hamiltonian_step(target, k / densities, angle, state, rng)
     return widening * state.noise, log_weight
 
 
@@ -101,7 +112,7 @@ def moved(
     target = _of_noise(evaluate, gaussian)
     state = _State(noise, rng.normal(size=noise.shape), *target(noise))
     for _ in range(number):
-        state = _leapfrog(target, 1.0, state, rng)
+        state = _hamiltonian_step(target, 1.0, _ANGLE, state, rng)
     return state.noise
 
 
@@ -115,19 +126,24 @@ def _of_noise(evaluate: Evaluate, gaussian: Gaussian) -> Evaluate:
     return target
 
 
-def _leapfrog(
-    target: Evaluate, share: float, old: _State, rng: np.random.Generator
+def _hamiltonian_step(
+    target: Evaluate,
+    share: float,
+    angle: float,
+    old: _State,
+    rng: np.random.Generator,
 ) -> _State:
     """A step that leaves q^(1 - share) p^share unchanged; where refused, momentum is reversed.
 
     Then part of the momentum is renewed.
     """
-    half = old.momentum + 0.5 * _LEAPFROG_STEP * old.slope(share)
-    noise = old.noise + _LEAPFROG_STEP * half
+    momentum = old.kicked(share, angle)
+    noise = np.cos(angle) * old.noise + np.sin(angle) * momentum
+    momentum = np.cos(angle) * momentum - np.sin(angle) * old.noise
     inside = (np.abs(noise) < _BOX).all(axis=1)
     noise = np.where(inside[:, None], noise, old.noise)
-    new = _State(noise, half, *target(noise))
-    new.momentum = half + 0.5 * _LEAPFROG_STEP * new.slope(share)
+    new = _State(noise, momentum, *target(noise))
+    new.momentum = new.kicked(share, angle)
     # a density of 0 has an energy of -inf or NaN, never exceeded by a random number
     with np.errstate(invalid="ignore"):
         gain = new.energy(share) - old.energy(share)

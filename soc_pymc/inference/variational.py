@@ -40,7 +40,7 @@ from .density import (
 )
 from .fit_tree import STORED_SEED, Groups, PosteriorMethod, in_chains
 from .refinements import (
-    WIDER,
+    Annealing,
     Gaussian,
     annealed,
     approximated,
@@ -62,7 +62,7 @@ _FLAT_STEPS = 3
 # from one posterior to another: most steps to the first, crosses of steps to others, and densities
 _NEARBY_STEPS = 20
 _NEARBY_CROSSES = (1, 1, 1)
-_NEARBY_ANNEALED = ((3, WIDER),)
+_NEARBY_ANNEALED = (Annealing(3),)
 _MANY_BINS = 20_000
 _BATCH = 256
 # Weights are ignored only if no direction's sd is wrong by more than a seventh. An sd that is wrong
@@ -77,13 +77,13 @@ _CROSSES = (1, 1)
 # draws, and their effective sample, that show a first Gaussian to be good enough
 _PROMISE_DRAWS = 250
 _PROMISE = 0.3
-# densities of annealing and factor on the Gaussian's widths, and those of another try, where it is
-# far too narrow in a tail: a location and a dispersion that the data hardly tell apart bend it
-_ANNEALED = ((20, WIDER), (40, 1.3))
+# the second where the Gaussian is far too narrow in a tail: a location and a dispersion that the
+# data hardly tell apart bend it
+_ANNEALED = Annealing(12), Annealing(40, 1.3, 0.4)
 _ENOUGH = 0.1  # effective sample that ends annealing
 # steps of resampled draws, by nat of the logarithm of an effective sample, and at most
-_STEPS_PER_NAT = 20.0
-_MOST_STEPS = 20
+_STEPS_PER_NAT = 10.0
+_MOST_STEPS = 10
 # largest change of a width between both
 _NARROWEST_STEP = 0.7
 _WIDEST_STEP = 3.0
@@ -380,19 +380,17 @@ def _repaired(
     size: int,
     rng: np.random.Generator,
     most_k: float = PARETO_K,
-    tries: Sequence[tuple[int, float]] = _ANNEALED,
+    tries: Sequence[Annealing] = _ANNEALED,
 ) -> tuple[_Draws, str]:
     """Draws, annealed where the Gaussian is poor, with words for the status."""
     chosen = latest = draws
     words = ""
     gaussian = draws.gaussian
     fewest = min(densities.fewest, _ENOUGH)
-    for enough, options in zip((fewest, _ENOUGH), tries, strict=False):
+    for enough, annealing in zip((fewest, _ENOUGH), tries, strict=False):
         if not _poor(chosen, enough, most_k):
             break
-        number, widening = options
-        bound = densities.bound
-        moves = annealed(bound, gaussian, size, number, rng, widening=widening)
+        moves = annealed(densities.bound, gaussian, size, annealing, rng)
         latest = _Draws(gaussian, *moves)
         gap = densities.gap(latest.points())
         latest = replace(latest, log_weight=latest.log_weight + gap)

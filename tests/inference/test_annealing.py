@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from soc_pymc.inference.refinements import WIDER, Gaussian, annealed, moved
+from soc_pymc.inference.refinements import WIDER, Annealing, Gaussian, annealed, moved
 from soc_pymc.inference.variational import importance
 
 BEND, NARROW = 0.5, 0.4
@@ -23,7 +23,8 @@ def banana(rows):
 
 def run(factor, number, densities, seed, evaluate=banana, location=(0.0, 0.0)):
     rng = np.random.default_rng(seed)
-    return annealed(evaluate, Gaussian(np.array(location), factor), number, densities, rng)
+    annealing = Annealing(densities, angle=0.4)
+    return annealed(evaluate, Gaussian(np.array(location), factor), number, annealing, rng)
 
 
 def test_weights_give_the_moments_of_the_density():
