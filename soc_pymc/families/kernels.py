@@ -22,6 +22,9 @@ _MOST_MOVES = 60
 _RESIDUAL = 1e-8
 _LEAST_FACTOR = 1e-4
 _LONGEST_TILT = 2.0
+# the exponential's series of x / 2^10, highest power first
+_SQUARINGS = 10
+_INVERSE_FACTORIALS = tuple(1.0 / math.factorial(k) for k in range(11, -1, -1))
 # continued fractions in step, and where each variable of theirs begins
 _LANES = 32
 _X, _FURTHER, _A, _B, _M, _LEAN, _INVERSE, _TERM = range(0, 8 * _LANES, _LANES)
@@ -232,6 +235,18 @@ def _averages(weight, parts, out):
 
 
 @_reordered
+def _exponential(x):
+    """Exponential of x from -200 to 0 to 1e-12, from -700 to 1e-7, for several x at once."""
+    x *= 2.0**-_SQUARINGS
+    value = 0.0
+    for j in range(len(_INVERSE_FACTORIALS)):
+        value = value * x + _INVERSE_FACTORIALS[j]
+    for _ in range(_SQUARINGS):
+        value *= value
+    return value
+
+
+@_reordered
 def _tilted(fixed, parts, tilt, lowest, weight):
     """Fill weights relative to the largest."""
     top = -np.inf
@@ -241,30 +256,7 @@ def _tilted(fixed, parts, tilt, lowest, weight):
         weight[r] = fixed[r] + shift * parts[3, r] + stretch * parts[6, r]
         top = max(top, weight[r])
     for r in range(len(fixed)):
-        x = max(weight[r] - top, lowest) * (1.0 / 1024.0)
-        value = 1.0 / 39916800
-        value = value * x + 1.0 / 3628800
-        value = value * x + 1.0 / 362880
-        value = value * x + 1.0 / 40320
-        value = value * x + 1.0 / 5040
-        value = value * x + 1.0 / 720
-        value = value * x + 1.0 / 120
-        value = value * x + 1.0 / 24
-        value = value * x + 1.0 / 6
-        value = value * x + 0.5
-        value = value * x + 1.0
-        value = value * x + 1.0
-        value *= value
-        value *= value
-        value *= value
-        value *= value
-        value *= value
-        value *= value
-        value *= value
-        value *= value
-        value *= value
-        value *= value
-        weight[r] = value
+        weight[r] = _exponential(max(weight[r] - top, lowest))
 
 
 @_compiled

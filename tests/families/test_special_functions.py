@@ -125,3 +125,10 @@ def test_kernels(shape):
             if reference > 1e-290:
                 result = float(functions.beta_kernel(theta, rest, shape, other))
                 assert result == pytest.approx(float(reference), rel=1e-9)
+
+
+@pytest.mark.parametrize("end, tolerance", [(200.0, 1e-12), (700.0, 1e-7)])
+def test_the_exponential_of_weights(end, tolerance):
+    x = -np.linspace(0.0, end, 1001)
+    values = [kernels._exponential(number) for number in x]
+    assert values == pytest.approx(np.exp(x), rel=tolerance, abs=0.0)
