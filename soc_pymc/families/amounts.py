@@ -46,6 +46,8 @@ _LEAST_CV2 = 1e-15  # which can be seen
 _LEAST_SHARE = 1e-12
 # a third moment that is infinite is taken at this distance of the shape from 3
 _LEAST_ROOM = 0.25
+# 1 / cv2 that is hardly felt, as a share of what one event adds
+_FELT = 0.1
 _UPPER = -0.05  # log share, from which a log density is a line
 _LOG_SHAPES = (-35.0, 35.0)  # of a - 2 of a base distribution
 _EVENT_CELLS = EXPOSURE_CELLS._replace(name="events_cell")
@@ -218,6 +220,11 @@ def _deviance(scaled: Floats, n: Floats) -> Floats:
     return np.asarray(n * (apart - np.log1p(apart)))
 
 
+def _unfelt(felt: Floats, addend: float) -> Floats:
+    """Log cv2 from -log(1 / cv2 + addend)."""
+    return -np.log(np.maximum(np.exp(-felt) - addend, _LEAST_CV2))
+
+
 # --- rows ----------------------------------------------------------------------------------------
 
 
@@ -308,7 +315,7 @@ class AmountRows(RowSums):
     @staticmethod
     def unfelt(felt: Floats) -> Floats:
         """Dispersions of -log a."""
-        return -np.log(np.maximum(np.exp(-felt) - 2.0, _LEAST_CV2))
+        return _unfelt(felt, 2.0)
 
     @staticmethod
     def events(sums: Mapping[str, float]) -> float:
@@ -387,8 +394,18 @@ class GammaInverseGamma(InverseGammaFormulas, Family):
     def natural_moments(self, location: Floats, exponential: Floats) -> Pair:
         return np.exp(location), exponential * np.exp(2.0 * location)
 
+    saturates = True
+
+    @property
+    def _least_felt(self) -> float:
+        # one event adds its shape to a - 2, which shrinks to the mean by a - 1
+        return _FELT * min(self.shape, 1.0)
+
     def felt(self, dispersion: Floats) -> Floats:
-        return -np.logaddexp(np.log(2.0), -dispersion)  # -log(a)
+        return -np.logaddexp(np.log(self._least_felt), -dispersion)
+
+    def unfelt(self, felt: Floats) -> Floats:
+        return _unfelt(felt, self._least_felt)
 
     def third_moment(self, a: Floats, b: Floats) -> Floats:
         mean = self.mean(a, b)

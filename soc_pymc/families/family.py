@@ -596,9 +596,16 @@ class Family(Formulas, Components):
         """Unit of an sd of the location, from the dispersion."""
         return np.ones_like(dispersion)
 
+    # whether large dispersions do not change posteriors given outcomes
+    saturates: bool = False
+
     def felt(self, dispersion: Floats) -> Floats:
         """Dispersion on the scale on which it changes posteriors given outcomes."""
         return dispersion
+
+    def unfelt(self, felt: Floats) -> Floats:
+        """Dispersion of `felt`."""
+        return felt
 
     # --- theta
 
