@@ -14,7 +14,7 @@ from scipy import special
 
 from .._lib.arguments import FitError
 from .._lib.arrays import Bools, Floats, Pair
-from .._lib.reprs import digits
+from .._lib.reprs import counted, digits
 
 RANK = "rank"
 _ROUNDING = 1e-12  # of a square
@@ -67,8 +67,9 @@ class Scale:
         t = np.asarray(score, dtype=float)
         out = ~self.holds(t)
         if np.any(out):
+            first = digits(t[out].flat[0])
             raise FitError(
-                f"{int(out.sum())} scores are {self.outside} (first: {digits(t[out].flat[0])}): "
+                f"{out.sum()} of {counted(t.size, 'score')} are {self.outside} (first: {first}): "
                 'use soc.Spline(scale="rank") or scale="linear" for both curves, or drop or clip '
                 "these scores"
             )
