@@ -14,7 +14,7 @@ from scipy import special
 
 from .._lib.arguments import FitError
 from .._lib.arrays import Bools, Floats, Pair
-from .._lib.reprs import counted, digits
+from .._lib.reprs import digits
 
 RANK = "rank"
 _ROUNDING = 1e-12  # of a square
@@ -67,9 +67,9 @@ class Scale:
         t = np.asarray(score, dtype=float)
         out = ~self.holds(t)
         if np.any(out):
-            first = digits(t[out].flat[0])
             raise FitError(
-                f"{out.sum()} of {counted(t.size, 'score')} are {self.outside} (first: {first}): "
+                f"scores that are {self.outside}: {out.sum():,} of {t.size:,}, such as "
+                f"{digits(t[out].flat[0])}: "
                 'use soc.Spline(scale="rank") or scale="linear" for both curves, or drop or clip '
                 "these scores"
             )
