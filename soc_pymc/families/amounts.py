@@ -93,6 +93,7 @@ class AmountOutcome(Outcome):
         worth="Items that deserve more events",
         events="the amounts",
         noise="Gamma noise",
+        overstated="shape= is too small",
     )
     validity = Validity(
         Bounds("amounts must be finite numbers >= 0, 0 only without events", least=0.0),

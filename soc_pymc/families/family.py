@@ -151,6 +151,8 @@ class Words:
     noise: str  # noise of outcomes about theta
     # what doubts about the noise mean; intervals are off by {width}
     doubt: str = ""
+    # a mistake after which outcomes vary less than their noise allows
+    overstated: str = ""
     unfit: str = "an event"  # what a bin without an estimate lacks
 
 

@@ -230,6 +230,23 @@ def test_without_a_score_estimates_are_those_of_maximum_likelihood():
     assert gap.max() < 0.5
 
 
+def test_a_wrong_shape_is_named():
+    """Amounts of shape 0.6 taken for 1.5: the first remedy is a shape within a fifth of 0.6."""
+    frame = simulated(4000, 0.6, 1)
+    remedies = {}
+    for shape in (0.6, 1.5):
+        items = items_of(frame, shape)
+        fit = soc.fit(soc.summarize(items, **QUIET), **QUIET)
+        remedies[shape] = soc.check(fit, items, **QUIET).remedies
+    first = remedies[1.5][0]
+    assert first.check == "shape of amounts"
+    assert 0.48 < first.roles["shape"] < 0.72
+    assert first.nats > 5.0 * first.error
+    assert first.check not in [remedy.check for remedy in remedies[0.6]]
+    with pytest.raises(soc.ItemsError, match=r"\(or shape= is too small\)"):
+        soc.summarize(items_of(frame, 0.2), **QUIET)
+
+
 def test_what_is_not_supported_is_refused(example):
     frame, stats_ = example("inverse_gamma").frame, example("inverse_gamma").statistics
     for shape, words in (("estimate", "squares of single amounts"), (0.0, "number between")):
