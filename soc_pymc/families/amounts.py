@@ -178,12 +178,12 @@ class AmountOutcome(Outcome):
         self, y: Floats, size: Floats, mean: Floats, variance: Floats
     ) -> Floats:
         # of logarithms: fourth moments of the sums may be infinite
-        known, n, y = self.observed_items(y, size)
+        n = self.shape * np.where(size > 0, size, 1.0)
         a = 2.0 + mean**2 / variance
-        centre = special.psi(n) - np.log(n) + np.log(a - 1.0) - special.psi(a)
-        spread = special.polygamma(1, n) + special.polygamma(1, a)
-        residual = np.log(self.shape * y / n) - np.log(mean) - centre
-        return np.where(known, residual**2 / spread, 0.0).sum(axis=-1)
+        centre = special.psi(n) + np.log(mean * (a - 1.0) / self.shape) - special.psi(a)
+        known, _, y = self.observed_items(y, size)
+        residual = np.where(known, np.log(y) - centre, 0.0)
+        return (residual**2 / (trigamma(n) + trigamma(a))).sum(axis=-1)
 
     def contrast(
         self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
@@ -457,7 +457,7 @@ class GammaInverseGamma(InverseGammaFormulas, Family):
     def outcome_moments(self, a: Floats, b: Floats, size: Floats) -> Triple:
         n = self.shape * np.maximum(size, 1.0)
         mean = special.psi(n) - np.log(self.shape) + np.log(b) - special.psi(a)
-        variance = special.polygamma(1, n) + special.polygamma(1, a)
+        variance = trigamma(n) + trigamma(a)
         return mean, np.sqrt(variance), np.zeros_like(mean)
 
     # --- components of mixtures: those of Gammas, mirrored
@@ -469,7 +469,7 @@ class GammaInverseGamma(InverseGammaFormulas, Family):
         log_room = np.clip(-np.asarray(dispersion, dtype=float), *_LOG_SHAPES)
         a = 2.0 + np.exp(log_room)
         centre = location + np.log(a - 1.0) - special.psi(a)
-        return Frame(location, centre, np.sqrt(special.polygamma(1, a)))
+        return Frame(location, centre, np.sqrt(trigamma(a)))
 
     def component_parameters(self, centre: Floats, variance: Floats) -> Pair:
         # shared by the components
