@@ -97,7 +97,7 @@ def _raised(xp: ModuleType, x: Any) -> Any:
 
 
 def trigamma(x: Floats) -> Floats:
-    """Trigamma of x of 2 and more, to 1e-8."""
+    """Trigamma of x > 0, to 1e-9."""
     z = x + _RAISED
     square = 1.0 / (z * z)
     series = 1 / 6 - square * (1 / 30 - square * (1 / 42 - square / 30))
