@@ -190,13 +190,17 @@ def test_a_cv2_without_bound_flags_no_items(tmp_path):
     assert np.median(number[::2]) < 0.5 * np.median(number[1::2])
 
 
-def test_polynomials_hold_where_cv2_has_no_bound():
-    """In every row, of log cv2 to 16: values to 1e-3 nats, slopes to 0.02 over boxes of 0.1."""
-    stats_ = soc.summarize(items_of(simulated(3000, 1.0, 3)), bins=12, **QUIET)
+@pytest.mark.parametrize(
+    ("n", "reach", "least", "most"),
+    [(3000, 0.1, (-1.0, 6.0), (1.0, 16.0)), (20_000, 3.0, (-2.0, 3.0), (1.0, 12.0))],
+)
+def test_polynomials_hold_where_cv2_has_no_bound(n, reach, least, most):
+    """In every row, of log cv2 to 16, also of wide boxes: values to 1e-3 nats, slopes to 0.02."""
+    stats_ = soc.summarize(items_of(simulated(n, 1.0, 3)), bins=12, **QUIET)
     data = rows_of(stats_, stats_.family)[1]
     centre = np.log(data.total / data.number)
-    low = np.stack([centre - 0.1, np.linspace(-1.0, 6.0, len(centre))])
-    high = np.stack([centre + 0.1, np.linspace(1.0, 16.0, len(centre))])
+    low = np.stack([centre - reach, np.linspace(*least, len(centre))])
+    high = np.stack([centre + reach, np.linspace(*most, len(centre))])
     near = NearRows.of(data, low, high)
     assert near.surrogates.reach.min() > 0
     assert 0 < len(near.bent) < len(centre)
