@@ -10,6 +10,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 _STOPPED = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
@@ -91,7 +92,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             )
         # only restores how warnings are shown
         with warnings.catch_warnings():
-            warnings.showwarning = _show_warning  # type: ignore[assignment]
+            warnings.showwarning = partial(_show_warning, set())
             chosen.run(chosen)
             # a failed write must be an error of this command
             sys.stdout.flush()
@@ -117,9 +118,13 @@ def _fail(text: str, status: int = 2) -> int:
     return status
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
-    if issubclass(category, _FOR_DEVELOPERS):
+def _show_warning(
+    shown: set[str], message: Warning | str, category: type[Warning], *_: Any
+) -> None:
+    """Print a warning on one line, once in a command."""
+    if issubclass(category, _FOR_DEVELOPERS) or str(message) in shown:
         return
+    shown.add(str(message))
     prefix = (
         "" if category.__module__.startswith("soc_pymc") else f"{category.__name__}: "
     )

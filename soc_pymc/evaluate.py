@@ -12,6 +12,7 @@ from scipy import optimize, special
 
 from ._lib.arguments import PROBABILITY, SEED, A, FitError, ItemsError, Whole
 from ._lib.arrays import Columns, Floats, Pair, Triple, equal_parts
+from ._lib.reprs import counted
 from ._lib.work import phase, with_progress
 from .checks.comparison import cross_validate, warn_of_clusters
 from .checks.findings import ALL, FAIL, OK, SIDES, Result, result_table
@@ -273,7 +274,7 @@ def held_out(
         f"standard error {best['standard_error']:,.1f}.",
     )
     data = {"gain": gains, "pit": xr.concat(pits.values(), pd.Index(pits, name="fit"))}
-    title = f"held_out: {len(score):,} items, gains over {base}"
+    title = f"held_out: {counted(len(score), 'item')}, gains over {base}"
     return Result(table, xr.DataTree.from_dict(data), advice, title)
 
 

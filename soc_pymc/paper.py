@@ -16,7 +16,7 @@ from scipy.optimize import elementwise
 
 from ._lib.arguments import FitError, OneOf, convert_fields
 from ._lib.arrays import Bools, Columns, Floats, Ints, Pair, Triple
-from ._lib.reprs import short
+from ._lib.reprs import counted, short
 from ._lib.work import ordered_map, phase
 from ._model.mixtures import cell_points
 from ._model.pilot import check_joint_cells
@@ -684,7 +684,7 @@ def _fit_bins(
     notes = _notes(family, data, maxima)
     if prior.mixture:
         estimates = bins.mixtures(maxima, stats.cells("joint"))
-        notes.append(f"{int((~estimates.failed).sum()):,} bins by EM")
+        notes.append(f"{counted(int((~estimates.failed).sum()), 'bin')} by EM")
     else:
         estimates = bins.singles(maxima)
     reason = ", ".join([*notes, "smoothed"])
@@ -737,7 +737,7 @@ def _notes(family: Family, data: RowSums, maxima: Maxima) -> list[str]:
             "steps estimate each bin by itself, so use fewer bins, or soc.VI()"
         )
     notes = {
-        f"{fitted:,} bins by maximum likelihood": fitted,
+        f"{counted(fitted, 'bin')} by maximum likelihood": fitted,
         f"{zeros:,} at variance 0": zeros,
         f"{unfit:,} more {lacks} left to their neighbours": unfit,
     }

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 __all__ = ["load", "score"]
 
-FORMAT = "soc_pymc-prior-5"
+FORMAT = "soc_pymc-prior-6"
 # of a node: its weight and both curves
 POLYNOMIALS = "weight", "first", "second"
 # variance of the nodes' posterior means, relative to the mean of their variances
@@ -612,15 +612,19 @@ def summaries_of(
 
 
 def posterior_nodes(
-    table: PriorTable, items: Observed
+    table: PriorTable, items: Observed, for_outcomes: bool = False
 ) -> Iterator[tuple[Any, Mixture]]:
-    """Indices of items and their nodes given the outcomes, in parts of any order."""
+    """Indices of items and their nodes given the outcomes, in parts of any order.
+
+    For moments of theta, or for the laws of further outcomes.
+    """
     meta, (t, y, n, *_) = table.meta, items
     scale, low, high = (meta["axis"][name] for name in ("scale", "low", "high"))
     if outside := np.sum(~((t > low) & (t < high) | np.isin(t, meta["atoms"]))):
         place = f"above {low:g} and below {high:g}, as the {scale} scale needs them"
         raise ValueError(f"{outside} of {len(t)} scores are not {place}")
-    cell, x, w = places(meta, t, items.prior_size, ARRAYS)
+    known = np.ones(len(n)) if for_outcomes else n
+    cell, x, w = places(meta, t, items.prior_size, known, ARRAYS)
     labels: Any = [""]
     code = np.zeros(len(t), dtype=np.int64)
     if items.group is not None:
@@ -648,9 +652,12 @@ def posterior_nodes(
 
 
 def places(
-    meta: Mapping[str, Any], t: Numbers, size: Numbers, xp: Functions
+    meta: Mapping[str, Any], t: Numbers, size: Numbers, n: Numbers, xp: Functions
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """Each item's cell in its group, and its places along score and size there, inside 0 to 1."""
+    """Each item's cell in its group, and its places along score and size there, inside 0 to 1.
+
+    By its score, the size that its prior depends on, and that of its outcome.
+    """
     axis = meta["axis"]
     atom = 0
     ends = (-1e30, 1e30)
@@ -669,6 +676,8 @@ def places(
     cell, x = _within(meta["score_edges"], position, meta["edges"], u, xp)
     cell = xp.where(atom > 0, len(meta["edges"]) - 2 + atom, cell)
     x = xp.where(atom > 0, 0.0, xp.clip(x, *ends))
+    if meta["unseen"]:  # cells for items without information follow those of others
+        cell = 2 * cell + xp.where(n == formulas_of(meta).no_size, 1, 0)
     if not sizes:
         return cell, x, 0.0 * x
     log_size = xp.log(xp.high(size, 1e-300))

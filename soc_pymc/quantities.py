@@ -27,6 +27,7 @@ from ._lib.arguments import (
     shown,
 )
 from ._lib.arrays import Bools, Columns, Floats, Ints, Pair, equal_parts, middle_shares
+from ._lib.reprs import counted
 from ._lib.work import long_work, phase, with_progress
 from .checks.findings import (
     ALL,
@@ -853,16 +854,17 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
         value, low, high = sd[_ENDS].iloc[0]
         number = int(differs.sum())
         interval = f"{prob:.0%} interval"
-        counted = f"{number:,} of {len(n):,}" if number else f"None of the {len(n):,}"
+        some = f"{number:,} of" if number else "None of the"
         by_chance = (
             f". At most about {(1.0 - prob) * len(n):.1f} would differ by chance"
             * (number > 0)
         )
+        excludes = f"{'the' if number else 'no'} {interval} of the {effect} excludes"
         advice.append(
-            f"{counted} levels of {column!r} {'differ' if number > 1 else 'differs'} from all "
-            f"items at equal score: {'the' if number else 'no'} {interval} of the {effect} "
-            f"excludes {neutral:g}{by_chance}. Together the levels differ by a typical {effect} of "
-            f"{value:.3g} (one sd; {interval} {low:.3g} to {high:.3g})."
+            f"{some} {counted(len(n), 'level')} of {column!r} "
+            f"{'differ' if number > 1 else 'differs'} from all items at equal score: "
+            f"{excludes} {neutral:g}{by_chance}. Together the levels differ by a typical {effect} "
+            f"of {value:.3g} (one sd; {interval} {low:.3g} to {high:.3g})."
         )
     neutral_words = {"neutral": neutral, "neutral_is": "all items at equal score"}
     dataset = xr.Dataset(data, levels, {"effect": effect, **neutral_words})

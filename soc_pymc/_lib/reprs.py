@@ -154,7 +154,8 @@ def of_statistics(stats: Any) -> Entries:
         (
             "atoms",
             ", ".join(
-                f"{n:,} items at {t:.6g}" for t, n in [*stats.atoms.items()][:_SHOWN]
+                f"{counted(n, 'item')} at {t:.6g}"
+                for t, n in [*stats.atoms.items()][:_SHOWN]
             ),
         ),
         ("cells", ", ".join(cell_counts)),

@@ -19,7 +19,7 @@ from .. import __version__, decisions, plots, quantities
 from .._lib.arguments import SEED, A, FitError, OrNone, Real, names_of, path_of
 from .._lib.arrays import Columns, Floats, Ints
 from .._lib.files import replacing
-from .._lib.reprs import code_of, html_table, number, short, visible
+from .._lib.reprs import code_of, counted, html_table, number, short, visible
 from .._lib.work import long_work, one_blas_thread, phase
 from ..checks._check import CheckResult, check_sample
 from ..checks.findings import (
@@ -325,7 +325,7 @@ class Page:
         rows = [
             ("prior", short(fit.prior)),
             ("method", short(fit.method)),
-            ("items", f"{int(n.sum()):,} in {n.size:,} bins"),
+            ("items", f"{int(n.sum()):,} in {counted(n.size, 'bin')}"),
             ("status", fit.status.reason),
         ]
         tables = [

@@ -15,7 +15,7 @@ from xarray.core import indexing
 from .._lib.arguments import SEED, FitError, ItemsError, Whole, names_of
 from .._lib.arrays import Columns, Floats, Ints, Pair
 from .._lib.laws import exceedance
-from .._lib.reprs import made_above
+from .._lib.reprs import counted, made_above
 from .._lib.work import long_work, parts
 from ..data.causes import Evidence, cause_of
 from ..data.items import Items
@@ -335,7 +335,7 @@ class Checks:
         counts = table["verdict"].value_counts()
         numbers = ", ".join(f"{counts.get(v, 0)} {v}" for v in VERDICTS)
         random = "random " if self.all_items else ""
-        title = f"check: {n:,} {random}items, {numbers}"
+        title = f"check: {counted(n, f'{random}item')}, {numbers}"
         return CheckResult(
             table=table,
             data=xr.DataTree.from_dict(groups),

@@ -6,7 +6,7 @@ curves. Those that add more than chance are fitted quickly, and ordered by what 
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from itertools import batched
@@ -59,6 +59,9 @@ _SHIFT_SIZES = 0.02 * 1.5 ** np.arange(
 # degrees of freedom of noise sds, and shifts of log Var(theta) that they may cause
 _NOISE_DF = (1.0, 2.0, 3.0, 5.0, 8.0, 14.0, 24.0)
 _NARROWER = (0.0, -0.4, -0.8, -1.3, -2.0, -4.0)
+# factors of the shape of amounts, and shifts of log cv2 that they may cause
+_FACTORS = 2.0 ** (np.arange(-12, 13) / 4.0)
+_WIDER = (*_NARROWER, 0.4, 0.8, 1.3, 2.0)
 _SHIFTS = np.outer(_SHIFT_SIZES, [1.0, -1.0]).ravel()
 # draws of a fit on a grid, where average curves do not give the density
 _FAR = 100.0  # sds from the mean, beyond all components
@@ -278,6 +281,8 @@ def _of_model(gains: "Gains") -> Iterator[Remedy]:
     words = f"Theta depends on {word} beyond what the score says{words}"
     gain = gains.shifts(equal_parts(columns[outcome.size], _SHIFTED_PARTS, n))
     df, noise = gains.noise() if outcome.theta is LINEAR else (0.0, 0.0)
+    is_shaped = "shape" in gains.posterior.family.attrs
+    shape, shape_gain = gains.shape() if is_shaped else (0.0, 0.0)
     # sds of other laws and other shapes of theta look like estimated noise, to a lesser extent
     if noise > max(gain, mixture):
         words = (
@@ -287,6 +292,13 @@ def _of_model(gains: "Gains") -> Iterator[Remedy]:
         yield Remedy(
             "noise sds", words, outcome.size, roles={"noise_df": df}, nats=noise
         )
+    elif shape_gain > max(gain, mixture):
+        words = (
+            f"Amounts about one mean vary as if their shape were {shape:.2g}: give the items "
+            f"shape={shape:.2g}."
+        )
+        roles = {"shape": shape}
+        yield Remedy("shape of amounts", words, roles=roles, nats=shape_gain)
     elif not gains.posterior.curves.noise_law:
         yield Remedy("size", words, outcome.size, prior=sized, nats=gain)
     supple = replace(prior, mean=_more(prior.mean), variance=_more(prior.variance))
@@ -538,20 +550,33 @@ class Gains:
         least = df_of_spread(spread)
         for df in (least, *(df for df in _NOISE_DF if df > least)):
             law = NoiseLaw.of(columns["score"], variance, n, df)
-            attrs = {**curves.attrs, **law.attrs}
-            estimated = posterior_under(replace(curves, attrs=attrs))
-            if curves.prior.gridded:
-                draws = curves.even_draws(_GRID_DRAWS)
-                log_densities = [estimated.log_mean_density(columns, draws)]
-            else:
-                members = ((self._location, self._dispersion + x) for x in _NARROWER)
-                log_densities = [
-                    estimated.log_densities(columns, x)[0] for x in members
-                ]
-            by_spread = (np.stack(log_densities) - self._base) @ self.items.n
-            gains[df] = float(by_spread.max())
-        df, gain = max(gains.items(), key=lambda pair: pair[1])
-        return df, self._certain(gain - self._of_all, 1)
+            gains[df] = self._under(law.attrs, _NARROWER)
+        return self._best_of(gains)
+
+    def shape(self) -> tuple[float, float]:
+        """Shape of single amounts that fits best, and what it gains."""
+        shape = self.posterior.family.attrs["shape"]
+        gains = {x * shape: self._under({"shape": x * shape}, _WIDER) for x in _FACTORS}
+        return self._best_of(gains)
+
+    def _best_of(self, gains: Mapping[float, float]) -> tuple[float, float]:
+        """The number that gains most, and its gain beyond one shift of both curves."""
+        number, gain = max(gains.items(), key=lambda pair: pair[1])
+        return number, self._certain(gain - self._of_all, 1)
+
+    def _under(self, attrs: Mapping[str, Any], spreads: Sequence[float]) -> float:
+        """Gain of a family or noise with other attributes, at the best shift of the spread."""
+        columns = self.items.columns
+        curves = self.posterior.curves
+        other = posterior_under(replace(curves, attrs={**curves.attrs, **attrs}))
+        if curves.prior.gridded:
+            draws = curves.even_draws(_GRID_DRAWS)
+            log_densities = [other.log_mean_density(columns, draws)]
+        else:
+            members = ((self._location, self._dispersion + x) for x in spreads)
+            log_densities = [other.log_densities(columns, x)[0] for x in members]
+        by_spread = (np.stack(log_densities) - self._base) @ self.items.n
+        return float(by_spread.max())
 
     def _best(self, code: Ints) -> float:
         n = self.items.n

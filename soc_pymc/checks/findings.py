@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from .._lib.arrays import Floats
-from .._lib.reprs import html_table, number, visible
+from .._lib.reprs import counted, html_table, number, visible
 from ..families.priors import Prior
 
 PROB = 0.9  # of intervals, where the user names none
@@ -190,7 +190,7 @@ class Result:
         counts = hidden.groupby("what", sort=False).size()
         names = (f"{what} ({n})" if n > 1 else str(what) for what, n in counts.items())
         notes = (
-            [f"{len(hidden):,} more rows in .table: {', '.join(names)}"]
+            [f"{counted(len(hidden), 'more row')} in .table: {', '.join(names)}"]
             if len(hidden)
             else []
         )

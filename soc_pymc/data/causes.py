@@ -185,9 +185,8 @@ def _repeated(rows: Evidence) -> str:
 def _seen_outcomes(rows: Evidence) -> str:
     if not rows.has_score:
         return ""
-    aside = (
-        "" if not rows.outcome.direct else " (or noise sds are of single observations)"
-    )
+    doubt = rows.outcome.words.overstated
+    aside = f" (or {doubt})" if doubt else ""
     return f"the scores probably saw the very outcomes they are to be calibrated with{aside}"
 
 

@@ -240,14 +240,14 @@ def _describe(raw: "ir.Table", problem: _Problem, bad: int, n: int) -> str:
     if not problem.what.startswith(("missing", "labelled")) and problem.what != _ZERO:
         shown = _lowest(raw.filter(problem.condition), problem.role)
     verb, rows = ("is", "this row") if bad == 1 else ("are", "these rows")
-    counted = f"column {problem.column!r}: {bad:,} of {n:,} row{'s' * (n != 1)} {verb}"
+    found = f"column {problem.column!r}: {bad:,} of {counted(n, 'row')} {verb}"
     remedy = f"fix or drop {rows}"
     rule = bounds_of(problem.role)
     if rule and problem.what == _NOT_WHOLE and 2 * bad > n:
         remedy = rule.fractions or remedy
     if rule and rule.zeros and problem.what.startswith("0 or below"):
         remedy = rule.zeros
-    return f"{counted} {problem.what}{shown}; {problem.needs}: {remedy}"
+    return f"{found} {problem.what}{shown}; {problem.needs}: {remedy}"
 
 
 def check_types(items: Items, table: "ir.Table") -> None:

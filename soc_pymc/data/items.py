@@ -43,7 +43,7 @@ _NEEDS = {
     "cluster": f"clusters {_LABELS}",
     "date": "dates must be dates, times without a time zone (their day is taken as stored), or "
     "text YYYY-MM-DD",
-    "id": "ids must be whole numbers or text (folds may also be a column, fold=)",
+    "id": "ids must be whole numbers or text",
 }
 FOLDS = Bounds(
     f"folds must be whole numbers from 0 to {MOST_FOLDS - 1}", MOST_FOLDS - 1.0, 0.0, True

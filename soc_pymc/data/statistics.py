@@ -354,7 +354,7 @@ class Statistics:
             raise StatisticsError(
                 f"all days are after {last}: they begin on {self.days[0]}"
             )
-        words = f"half-life of {number} days, weight 1 on {last}"
+        words = f"half-life of {counted(number, 'day')}, weight 1 on {last}"
         weight = np.where(age >= 0, np.exp2(-age / number), 0.0)
         weighted = self._selected("group", weight, weights=words)
         attrs = undated(weighted.data.attrs)
@@ -430,9 +430,10 @@ class Statistics:
         save_netcdf(self.data, path, StatisticsError)
 
     def __repr__(self) -> str:
-        (_, items), (_, sums), *rows = of_statistics(self)
+        _, (_, sums), *rows = of_statistics(self)
+        items = counted(self.n_items, "item")
         return lines(
-            f"<soc_pymc.Statistics: {items} items in {counted(self.bins, 'bin')}, {sums}>",
+            f"<soc_pymc.Statistics: {items} in {counted(self.bins, 'bin')}, {sums}>",
             rows,
         )
 

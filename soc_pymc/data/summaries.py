@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ from .._lib.arguments import (
     warn_user,
 )
 from .._lib.arrays import Columns, Floats, middle_shares
-from .._lib.reprs import digits
+from .._lib.reprs import counted, digits
 from .._lib.work import with_progress
 from ..families import OUTCOMES
 from ..families.family import Outcome
@@ -62,6 +63,10 @@ _APART = 10.0
 # fifths that tell, and the factor within which ratios are alike and beyond which they are not
 _FEWEST_TOLD = 3
 _LEVEL = 1.6
+# sum of whole outcomes whose log likelihood has all digits that matter, and mean outcomes
+# whose noise hardly matters
+_MOST_EVENTS = 1e12
+_LARGE_COUNT = 1e6
 # largest relative rounding error of the variation about a bin's mean
 _DIGITS = 1e-4
 
@@ -158,6 +163,7 @@ def summarize(
     _check_groups(stats)
     _warn_of_atoms(stats, items)
     _warn_of_scale(stats, items)
+    _warn_of_large_counts(stats, items)
     return stats
 
 
@@ -263,10 +269,11 @@ def _fold_rule(items: Items, folds: int | None) -> Folds:
     ids = open_table(items.source, [items.id])[items.id].type()
     if folds is None and not ids.is_integer():
         return Folds("none", 1)
-    if ids.is_string():
+    if not ids.is_integer():
         raise ItemsError(
-            f"column {items.id!r} holds text, from which no folds are made: leave out folds=, give "
-            "ids that are whole numbers, or name the column as cluster= instead of id="
+            f"column {items.id!r} does not hold whole numbers, of which folds are made: leave out "
+            "folds=, give such ids (pandas: .astype('Int64')) or folds of your own, fold=, or name "
+            "the column as cluster= instead of id="
         )
     return Folds("id", folds or _FOLDS)
 
@@ -327,7 +334,7 @@ def _edges_of_bins(
     edges = binning.choose_edges(grid, cells, weights, bins, halve_ends=asks is None)
     if options.warns_of_bins and asks and len(edges) + 1 < asks:
         warn_user(
-            f"{len(edges) + 1} bins instead of {asks}: equal scores stay "
+            f"{counted(len(edges) + 1, 'bin')} instead of {asks}: equal scores stay "
             f"together, and there are only {len(scores['cell']):,} scores that differ, or a few of "
             "them hold more than a bin's share; ask for fewer bins",
             ItemsWarning,
@@ -496,6 +503,25 @@ def _warn_of_scale(stats: Statistics, items: Items) -> None:
             "forgotten exposure counts as 1): name the right column",
             ItemsWarning,
         )
+
+
+def _warn_of_large_counts(stats: Statistics, items: Items) -> None:
+    """Warn of counts so large that log likelihoods are differences of far larger numbers."""
+    outcome = items.outcome
+    total = float(stats.data["sum_y"].sum())
+    mean = total / stats.n_items
+    if not outcome.whole or total <= _MOST_EVENTS or mean <= _LARGE_COUNT:
+        return
+    columns = " and ".join(
+        repr(items.roles[r]) for r in (outcome.observed, outcome.size)
+    )
+    factor = 10 ** math.ceil(math.log10(total / _MOST_EVENTS))
+    warn_user(
+        f"columns {columns}: {outcome.words.outcomes} are {mean:.3g} on average, so large that a "
+        f"log likelihood loses digits to rounding, and a fit is slow or fails: divide both by "
+        f"{factor:,} and round to whole numbers, which hardly adds noise",
+        ItemsWarning,
+    )
 
 
 def _check_digits(stats: Statistics, items: Items) -> None:

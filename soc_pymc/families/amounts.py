@@ -46,6 +46,8 @@ _LEAST_CV2 = 1e-15  # which can be seen
 _LEAST_SHARE = 1e-12
 # a third moment that is infinite is taken at this distance of the shape from 3
 _LEAST_ROOM = 0.25
+# 1 / cv2 that is hardly felt, as a share of what one event adds
+_FELT = 0.1
 _UPPER = -0.05  # log share, from which a log density is a line
 _LOG_SHAPES = (-35.0, 35.0)  # of a - 2 of a base distribution
 _EVENT_CELLS = EXPOSURE_CELLS._replace(name="events_cell")
@@ -91,6 +93,7 @@ class AmountOutcome(Outcome):
         worth="Items that deserve more events",
         events="the amounts",
         noise="Gamma noise",
+        overstated="shape= is too small",
     )
     validity = Validity(
         Bounds("amounts must be finite numbers >= 0, 0 only without events", least=0.0),
@@ -175,12 +178,12 @@ class AmountOutcome(Outcome):
         self, y: Floats, size: Floats, mean: Floats, variance: Floats
     ) -> Floats:
         # of logarithms: fourth moments of the sums may be infinite
-        known, n, y = self.observed_items(y, size)
+        n = self.shape * np.where(size > 0, size, 1.0)
         a = 2.0 + mean**2 / variance
-        centre = special.psi(n) - np.log(n) + np.log(a - 1.0) - special.psi(a)
-        spread = special.polygamma(1, n) + special.polygamma(1, a)
-        residual = np.log(self.shape * y / n) - np.log(mean) - centre
-        return np.where(known, residual**2 / spread, 0.0).sum(axis=-1)
+        centre = special.psi(n) + np.log(mean * (a - 1.0) / self.shape) - special.psi(a)
+        known, _, y = self.observed_items(y, size)
+        residual = np.where(known, np.log(y) - centre, 0.0)
+        return (residual**2 / (trigamma(n) + trigamma(a))).sum(axis=-1)
 
     def contrast(
         self, y: Floats, size: Floats, fresh_y: Floats, fresh_size: Floats
@@ -216,6 +219,11 @@ def _deviance(scaled: Floats, n: Floats) -> Floats:
     """Half the deviance n (r - 1 - log r) of amounts that are r times what is expected."""
     apart = scaled / n - 1.0
     return np.asarray(n * (apart - np.log1p(apart)))
+
+
+def _unfelt(felt: Floats, addend: float) -> Floats:
+    """Log cv2 from -log(1 / cv2 + addend)."""
+    return -np.log(np.maximum(np.exp(-felt) - addend, _LEAST_CV2))
 
 
 # --- rows ----------------------------------------------------------------------------------------
@@ -308,7 +316,7 @@ class AmountRows(RowSums):
     @staticmethod
     def unfelt(felt: Floats) -> Floats:
         """Dispersions of -log a."""
-        return -np.log(np.maximum(np.exp(-felt) - 2.0, _LEAST_CV2))
+        return _unfelt(felt, 2.0)
 
     @staticmethod
     def events(sums: Mapping[str, float]) -> float:
@@ -387,8 +395,18 @@ class GammaInverseGamma(InverseGammaFormulas, Family):
     def natural_moments(self, location: Floats, exponential: Floats) -> Pair:
         return np.exp(location), exponential * np.exp(2.0 * location)
 
+    saturates = True
+
+    @property
+    def _least_felt(self) -> float:
+        # one event adds its shape to a - 2, which shrinks to the mean by a - 1
+        return _FELT * min(self.shape, 1.0)
+
     def felt(self, dispersion: Floats) -> Floats:
-        return -np.logaddexp(np.log(2.0), -dispersion)  # -log(a)
+        return -np.logaddexp(np.log(self._least_felt), -dispersion)
+
+    def unfelt(self, felt: Floats) -> Floats:
+        return _unfelt(felt, self._least_felt)
 
     def third_moment(self, a: Floats, b: Floats) -> Floats:
         mean = self.mean(a, b)
@@ -439,7 +457,7 @@ class GammaInverseGamma(InverseGammaFormulas, Family):
     def outcome_moments(self, a: Floats, b: Floats, size: Floats) -> Triple:
         n = self.shape * np.maximum(size, 1.0)
         mean = special.psi(n) - np.log(self.shape) + np.log(b) - special.psi(a)
-        variance = special.polygamma(1, n) + special.polygamma(1, a)
+        variance = trigamma(n) + trigamma(a)
         return mean, np.sqrt(variance), np.zeros_like(mean)
 
     # --- components of mixtures: those of Gammas, mirrored
@@ -451,7 +469,7 @@ class GammaInverseGamma(InverseGammaFormulas, Family):
         log_room = np.clip(-np.asarray(dispersion, dtype=float), *_LOG_SHAPES)
         a = 2.0 + np.exp(log_room)
         centre = location + np.log(a - 1.0) - special.psi(a)
-        return Frame(location, centre, np.sqrt(special.polygamma(1, a)))
+        return Frame(location, centre, np.sqrt(trigamma(a)))
 
     def component_parameters(self, centre: Floats, variance: Floats) -> Pair:
         # shared by the components

@@ -151,6 +151,8 @@ class Words:
     noise: str  # noise of outcomes about theta
     # what doubts about the noise mean; intervals are off by {width}
     doubt: str = ""
+    # a mistake after which outcomes vary less than their noise allows
+    overstated: str = ""
     unfit: str = "an event"  # what a bin without an estimate lacks
 
 
@@ -596,9 +598,16 @@ class Family(Formulas, Components):
         """Unit of an sd of the location, from the dispersion."""
         return np.ones_like(dispersion)
 
+    # whether large dispersions do not change posteriors given outcomes
+    saturates: bool = False
+
     def felt(self, dispersion: Floats) -> Floats:
         """Dispersion on the scale on which it changes posteriors given outcomes."""
         return dispersion
+
+    def unfelt(self, felt: Floats) -> Floats:
+        """Dispersion of `felt`."""
+        return felt
 
     # --- theta
 

@@ -97,6 +97,7 @@ class NormalOutcome(Outcome):
         worth="Items worth another look",
         events="the values",
         noise="noise",
+        overstated="noise sds are of single observations",
         doubt="The noise sds seem to be computed from the values themselves, as those of shares "
         "or rates often are: a value that is too low by chance then counts for too much, and a "
         "tenth of the item intervals are off by a factor of {width:.2f} or more. Use "

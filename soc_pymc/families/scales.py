@@ -68,7 +68,8 @@ class Scale:
         out = ~self.holds(t)
         if np.any(out):
             raise FitError(
-                f"{int(out.sum())} scores are {self.outside} (first: {digits(t[out].flat[0])}): "
+                f"scores that are {self.outside}: {out.sum():,} of {t.size:,}, such as "
+                f"{digits(t[out].flat[0])}: "
                 'use soc.Spline(scale="rank") or scale="linear" for both curves, or drop or clip '
                 "these scores"
             )

@@ -5,6 +5,7 @@ terms that do not: divergences, and the remainders of Stirling's formula.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -24,6 +25,8 @@ _LEAST_STIRLING = 8.0  # smallest argument of Stirling's series
 ERROR = 2e-15
 MOST_TERMS = 10_000  # a multiple of the next number
 EVERY = 4  # terms between looks at which elements are done
+# counts up to here have a product of few factors, which does not overflow
+_FEW_EVENTS = 6
 # in place of a count of 0, so small that no mean of interest is below it
 _NEARLY_NONE = 1e-280
 NEGLIGIBLE = 1e-18  # term over the sum of those before
@@ -97,7 +100,7 @@ def _raised(xp: ModuleType, x: Any) -> Any:
 
 
 def trigamma(x: Floats) -> Floats:
-    """Trigamma of x of 2 and more, to 1e-8."""
+    """Trigamma of x > 0, to 1e-9."""
     z = x + _RAISED
     square = 1.0 / (z * z)
     series = 1 / 6 - square * (1 / 30 - square * (1 / 42 - square / 30))
@@ -136,14 +139,33 @@ def log_negative_binomial(
     shapes = np.asarray(shape, dtype=float)
     if counts.ndim != 1 or shapes.shape[-1:] != counts.shape:
         without_mean = _stirling_of_shape(counts, _stirling_of_count(counts), shapes)
-    else:  # it is 0 for counts of 0, which may be many
-        some = np.flatnonzero(counts)
-        without_mean = np.zeros(shapes.shape)
-        part = counts[some]
-        without_mean[..., some] = _stirling_of_shape(
-            part, _stirling_of_count(part), shapes[..., some]
-        )
-    return _negative_binomial(counts, without_mean, shapes, expected)
+        return _negative_binomial(counts, without_mean, shapes, expected)
+    means = np.broadcast_to(expected, shapes.shape)
+    value = np.empty(shapes.shape)
+    for number in range(_FEW_EVENTS + 1):
+        some = np.flatnonzero(counts == number)
+        of_few = in_blocks(partial(_few_events, number))
+        value[..., some] = of_few(shapes[..., some], means[..., some])
+    # Stirling's series is slower
+    some = np.flatnonzero(~np.isin(counts, np.arange(_FEW_EVENTS + 1)))
+    part, shapes = counts[some], shapes[..., some]
+    without_mean = _stirling_of_shape(part, _stirling_of_count(part), shapes)
+    value[..., some] = _negative_binomial(part, without_mean, shapes, means[..., some])
+    return value
+
+
+def _few_events(number: int, shape: Floats, expected: Floats) -> Floats:
+    """Log probability of a count of at most `_FEW_EVENTS`."""
+    value = -(shape + number) * np.log1p(expected / shape)
+    if number:
+        value += number * np.log(expected) - special.gammaln(number + 1.0)
+    if number > 1:
+        inverse = 1.0 / shape
+        rise = 1.0 + inverse
+        for k in range(2, number):
+            rise *= 1.0 + k * inverse
+        value += np.log(rise)
+    return value
 
 
 @in_blocks

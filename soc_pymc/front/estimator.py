@@ -21,6 +21,7 @@ from .._lib.arguments import (
     warn_user,
 )
 from .._lib.arrays import Columns, Floats, Pair
+from .._lib.reprs import counted
 from .._lib.work import showing
 from ..data.engines import scan
 from ..data.items import ITEMS, Items, Roles
@@ -607,10 +608,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         groups = _groups_of(group, scores)
         n = len(self.fit_.curves.roles.groups)
         if len(groups) != n and (groups or self.fit_.groups):
-            remedy = f"give {n} as group=" if n else "leave out group="
-            raise ItemsError(
-                f"the fit was given {n or 'no'} columns of groups: {remedy}"
-            )
+            columns_of_fit = counted(n, "column") if n else "no column"
+            remedy = "give as many as group=" if n else "leave out group="
+            raise ItemsError(f"the fit was given {columns_of_fit} of groups: {remedy}")
         return columns, groups
 
     def _size(self, outcome: Outcome, values: Column, scores: Floats) -> Floats:
@@ -701,8 +701,8 @@ def _label_columns(name: str, labels: ArrayLike, score: Floats) -> list[Any]:
     array = np.asarray(labels)
     if array.ndim not in (1, 2) or len(array) != len(score) or not array.size:
         raise ItemsError(
-            f"{name} has the shape {array.shape}: give {len(score):,} labels, as X has, or of "
-            "several groups a column of them for each"
+            f"{name} has the shape {array.shape}: give {counted(len(score), 'label')}, as X has, "
+            "or of several groups a column of them for each"
         )
     try:
         return [pa.array(column.tolist()) for column in array.reshape(len(score), -1).T]

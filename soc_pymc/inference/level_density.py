@@ -5,7 +5,6 @@ antithetic proposals is an unbiased estimate of its integral. With the same nois
 it is smooth; with fresh noise, Pareto k covers levels too (Andrieu and Roberts 2009).
 """
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,8 +23,8 @@ from .density import (
     finite_values,
     posterior_draws,
 )
-from .polynomials import make_surrogates
-from .row_kernels import add_slopes, add_values, solve
+from .polynomials import Surrogates, make_surrogates
+from .row_kernels import add_slopes, add_values, propose, solve
 
 # pairs for weights and draws, and rows times pairs
 _MOST_PAIRS = 20
@@ -39,27 +38,25 @@ _RANGE_DRAWS = 100  # for the range of polynomials
 # share of their width by which ranges are widened on either side
 _FARTHER = 0.25
 # of polynomials: an exact value costs as much as fifty of them
-_DEGREES = 5, 7, 9, 11, 15
+_DEGREES = 3, 5, 7, 9, 11, 15
 # nats, allowed for all polynomials; importance weights vary by more
 _ERROR = 3e-2
 # rows times pairs and draws at once: 16 MB, so that memory is used again
 _MOST_VALUES = 2_000_000
-_NO_NOISE = np.empty((0, 0, 0, 0))
-_NO_LEVELS = np.empty((0, 0, 0))
+# information of a level in units of its coefficients' prior, up to which proposals are made in
+# single precision
+_MOST_INFORMATION = 1e4
+# by whole numbers of 16 bits: many times as fast as normal numbers that are not rounded
+_NORMAL = special.ndtri((np.arange(1 << 16) + 0.5) / (1 << 16))
+_NORMAL /= _NORMAL.std()
 _NONE = np.empty(0, dtype=np.int64)
 
 
-@dataclass(frozen=True, eq=False)
-class _Proposed:
-    """Shared parameters at draws, and N proposals of all levels' scaled coefficients for each."""
+class _Proposed(NamedTuple):
+    """Shared parameters at draws, and N proposals of all levels' coefficients for each."""
 
     shared: Floats  # (P, draws): shared coefficients of both curves
-    tau: Floats  # (K, draws): scale of each of a level's coefficients
-    prior_noise: Floats  # (G, K, N / 2, draws or 1)
-    scaled: (
-        # (G, K, N, draws): coefficients in units of tau; halves are antithetic
-        Floats
-    )
+    deviations: Floats  # (G, K, N, draws): coefficients; halves are antithetic
     log_ratio: Floats  # (G, N, draws): of prior to proposal
 
 
@@ -73,18 +70,15 @@ class _AtRows(NamedTuple):
     curves: list[Floats]
 
 
-def _pairs(
-    shared: Floats,
-    tau: Floats,
-    prior_noise: Floats,
-    mean: Floats,
-    moves: Floats,
-    log_density: Floats,
-) -> _Proposed:
-    """Proposals on either side of a mean, from minus the log density of their moves."""
-    scaled = np.concatenate([mean + moves, mean - moves], axis=2)
-    log_ratio = np.tile(log_density, (1, 2, 1)) - 0.5 * (scaled**2).sum(axis=1)
-    return _Proposed(shared, tau, prior_noise, scaled, log_ratio)
+class _Places(NamedTuple):
+    """Rows' places, in units of their polynomials, as linear functions of coefficients."""
+
+    coefficients: Floats  # of polynomials, as `row_kernels` takes them
+    base: Floats  # (2 rows, 1): where shared coefficients are the sites' centre
+    shared: Floats  # (2 rows, P)
+    # of levels' coefficients, (rows, K) for each curve
+    location: Floats
+    dispersion: Floats
 
 
 class LevelDensity:
@@ -101,8 +95,34 @@ class LevelDensity:
         # from both curves' coefficients, which are rotated
         self._turns = [part.laplace.turn for part in built.coordinates.parts]
         rows = len(self._rows.level)
+        diagonal = np.diagonal(self._levels.information, axis1=1, axis2=2)
+        most = float((diagonal * self._rows.scales[self._kind] ** 2).max())
+        self._dtype: Any = np.float32 if most < _MOST_INFORMATION else np.float64
+        self._normals = _NORMAL.astype(self._dtype)
+        precisions = {np.float64, self._dtype}
+        self._information = {
+            dtype: self._levels.information.astype(dtype) for dtype in precisions
+        }
         self._noise = self._draw_noise(1, 1)
-        self._surrogates = self._polynomials()
+        surrogates = self._polynomials()
+        has_polynomial = surrogates.reach.min(axis=0) > 0.0
+        self._degree = np.where(has_polynomial, surrogates.degree, -1)
+        self._centre = surrogates.centre
+        self._reach = np.where(has_polynomial, surrogates.reach, 1.0)
+        per_unit = 1.0 / self._reach[:, :, None]
+        middle = (self._rows.shared @ self._levels.centre).reshape(2, -1)
+        first, second = self._rows.terms
+        places = _Places(
+            surrogates.coefficients,
+            base=(middle - self._centre).reshape(-1, 1) * per_unit.reshape(-1, 1),
+            shared=self._rows.shared * per_unit.reshape(-1, 1),
+            location=first.design * per_unit[0],
+            dispersion=second.design * per_unit[1],
+        )
+        self._places = {
+            dtype: _Places._make(x.astype(dtype) for x in places)
+            for dtype in precisions
+        }
         order = np.argsort(self._rows.level, kind="stable")
         numbers = np.arange(self._rows.number + 1)
         self._ordered = order, np.searchsorted(self._rows.level[order], numbers)
@@ -126,11 +146,16 @@ class LevelDensity:
         variance = _NOISE_PAIRS**2 / (_NOISE_PAIRS - 1.0) * spread
         return 1 + int(variance.sum(axis=0).mean() / _NOISE)
 
+    def _normal(self, *shape: int) -> Floats:
+        """Standard normal numbers."""
+        number = self._rng.integers(0, len(self._normals), shape, dtype=np.uint16)
+        return np.take(self._normals, number)
+
     def _draw_noise(self, draws: int, pairs: int) -> Pair:
         """Draws of the coefficients' prior, in units of tau, and of the sites' pulls."""
         levels = self._rows.number
         size = len(self._kind)
-        prior, site = self._rng.standard_normal((2, levels, size, pairs, draws))
+        prior, site = self._normal(2, levels, size, pairs, draws)
         return prior, (self._levels.root @ site.reshape(levels, size, -1)).reshape(
             prior.shape
         )
@@ -148,89 +173,83 @@ class LevelDensity:
         pull = np.ascontiguousarray(levels.pull[:, :, None] - coupled)
         return shared, tau, (tau * pull)[:, :, None]
 
-    def _proposed(self, point: Point, noise: Pair) -> _Proposed:
-        """Proposals at shared coefficients and scales, which are smooth in these."""
-        shared, tau, pull = self._pull(point)
-        pushes = noise[0] + tau[:, None] * noise[1]
-        solution = np.concatenate([pull, pushes], axis=2)
-        log_det = solve(self._levels.information, tau, solution, _NO_NOISE, _NO_LEVELS)
-        moves = solution[:, :, 1:]
-        log_density = 0.5 * (moves * pushes).sum(axis=1) - 0.5 * log_det[:, None]
-        return _pairs(shared, tau, noise[0], solution[:, :, :1], moves, log_density)
-
     def _fresh(self, rows: Floats, pairs: int) -> tuple[_Proposed, Floats]:
         """Proposals with fresh noise for every draw, and the log prior density."""
         point = self._coordinates.at(rows)
-        shared, tau, mean = self._pull(point)
+        shared, tau, pull = self._pull(point)
         levels, size = self._levels.pull.shape
-        moves = self._rng.standard_normal((levels, size, pairs, len(rows)))
-        log_density = 0.5 * (moves**2).sum(axis=1)
-        log_det = solve(self._levels.information, tau, mean, moves, _NO_LEVELS)
-        log_density -= 0.5 * log_det[:, None]
-        proposed = _pairs(shared, tau, _NO_NOISE, mean, moves, log_density)
-        return proposed, point.log_density
-
-    def _curves(self, proposed: _Proposed) -> Floats:
-        """Both curves at the rows, (2, rows, N draws)."""
-        levels, size, *number = proposed.scaled.shape
-        deviations = proposed.tau[:, None] * proposed.scaled
-        of_levels = self._rows.by_level @ deviations.reshape(levels * size, -1)
-        curves = of_levels.reshape(-1, *number)
-        curves += (self._rows.shared @ proposed.shared)[:, None]
-        return np.asarray(of_levels).reshape(2, len(self._rows.level), -1)
+        noise = self._normal(levels, size, pairs, len(rows))
+        deviations = np.empty((levels, size, 2 * pairs, len(rows)), dtype=self._dtype)
+        log_ratio = np.empty((levels, 2 * pairs, len(rows)))
+        tau, pull = tau.astype(self._dtype), pull.astype(self._dtype)
+        information = self._information[self._dtype]
+        propose(information, tau, pull, noise, deviations, log_ratio)
+        return _Proposed(shared, deviations, log_ratio), point.log_density
 
     def _log_weights(self, proposed: _Proposed) -> tuple[Floats, "_AtRows"]:
         """Log importance weights (G, N, draws) of proposals, and what is needed for slopes."""
-        rows = self._rows
-        shared = (rows.shared @ proposed.shared).reshape(2, len(rows.level), -1)
-        deviations = proposed.tau[:, None] * proposed.scaled
-        designs = rows.terms[0].design, rows.terms[1].design
-        linear = designs, shared, *self._ordered
-        outside = np.zeros((len(rows.level), *deviations.shape[2:]), dtype=np.bool_)
-        log_weight = proposed.log_ratio.copy()
-        marks = add_values(linear, deviations, self._surrogates, log_weight, outside)
-        row, n, draw = np.nonzero(outside) if marks else (_NONE, _NONE, _NONE)
-        level = rows.level[row]
-        parts = np.split(np.arange(deviations.shape[1]), [designs[0].shape[1]])
-        curves = [
-            values[row, draw]
-            + sum(
-                design[row, i] * deviations[level, k, n, draw]
-                for i, k in enumerate(part)
-            )
-            for values, design, part in zip(shared, designs, parts, strict=True)
-        ]
-        if len(row):
-            exact = self._built.pilot.data.values(curves[0][None], curves[1][None], row)
-            np.add.at(log_weight, (level, n, draw), exact.ravel())
+        shared, deviations, log_ratio = proposed
+        places = self._places[deviations.dtype.type]
+        change = (shared - self._levels.centre[:, None]).astype(deviations.dtype)
+        base = (places.shared @ change + places.base).reshape(2, -1, change.shape[1])
+        designs = places.location, places.dispersion
+        linear = designs, base, *self._ordered
+        polynomials = places.coefficients, self._degree
+        levels, size, *number = deviations.shape
+        outside = np.zeros((base.shape[1], *number), dtype=np.bool_)
+        log_weight = log_ratio.copy()
+        marked = add_values(
+            linear,
+            deviations.reshape(levels, size, -1),
+            polynomials,
+            log_weight.reshape(levels, -1),
+            outside.reshape(len(outside), -1),
+        )
+        if not marked:
+            return log_weight, _AtRows(linear, deviations, (_NONE,) * 3, [])
+        row, n, draw = np.unravel_index(np.flatnonzero(outside), outside.shape)
+        level = self._rows.level[row]
+        parts = np.split(
+            np.arange(deviations.shape[1]), [len(self._rows.terms[0].kind)]
+        )
+        curves = []
+        for k, (design, part) in enumerate(zip(designs, parts, strict=True)):
+            of_level = deviations[level[:, None], part, n[:, None], draw[:, None]]
+            place = base[k, row, draw] + (design[row] * of_level).sum(axis=1)
+            curves.append(self._centre[k, row] + self._reach[k, row] * place)
+        exact = self._built.pilot.data.values(curves[0][None], curves[1][None], row)
+        np.add.at(log_weight, (level, n, draw), exact.ravel())
         return log_weight, _AtRows(linear, deviations, (row, n, draw), curves)
 
     def _slopes_of_rows(self, at_rows: "_AtRows", weights: Floats) -> Pair:
-        """Weighted slopes in deviations (G, K, N, draws), and in both curves (2 rows, draws)."""
-        designs, shared = at_rows.linear[:2]
-        level = self._rows.level
+        """Weighted slopes in deviations (G, K, N, draws), and in both places (2 rows, draws)."""
+        designs, base = at_rows.linear[:2]
+        places = self._places[weights.dtype.type]
+        polynomials = places.coefficients, self._degree
         by_deviation = np.zeros_like(at_rows.deviations)
-        by_row = np.zeros_like(shared)
+        by_row = np.zeros_like(base)
+        levels, size, *_ = by_deviation.shape
         add_slopes(
             at_rows.linear,
-            at_rows.deviations,
-            self._surrogates,
-            weights,
-            by_deviation,
+            at_rows.deviations.reshape(levels, size, -1),
+            polynomials,
+            weights.reshape(levels, -1),
+            by_deviation.reshape(levels, size, -1),
             by_row,
         )
         row, n, draw = at_rows.outside
         if not len(row):
             return by_deviation, by_row.reshape(-1, by_row.shape[2])
+        level = self._rows.level[row]
         first, second = (curve[None] for curve in at_rows.curves)
         _, *slopes = self._built.pilot.data.value_and_gradient(first, second, row)
         start = 0
         for curve, (slope, design) in enumerate(zip(slopes, designs, strict=True)):
-            weighted = slope.ravel() * weights[level[row], n, draw]
+            weighted = slope.ravel() * weights[level, n, draw] * self._reach[curve, row]
             np.add.at(by_row[curve], (row, draw), weighted)
             for k in range(design.shape[1]):
                 part = by_deviation[:, start + k]
-                np.add.at(part, (level[row], n, draw), design[row, k] * weighted)
+                np.add.at(part, (level, n, draw), design[row, k] * weighted)
             start += design.shape[1]
         return by_deviation, by_row.reshape(-1, by_row.shape[2])
 
@@ -248,63 +267,72 @@ class LevelDensity:
 
     def bound(self) -> Evaluate:
         """Value and gradient with the same noise for all draws."""
-        return finite(partial(self._value_and_gradient, self._noise), self._chunk(1))
+        part = partial(self._value_and_gradient, self._noise, np.float64)
+        return finite(part, self._chunk(1))
 
     def fresh(self) -> Evaluate:
         """Value and gradient with fresh noise for every draw."""
 
         def part(rows: Floats) -> Pair:
             noise = self._draw_noise(len(rows), _FRESH_PAIRS)
-            return self._value_and_gradient(noise, rows)
+            return self._value_and_gradient(noise, self._dtype, rows)
 
         return finite(part, self._chunk(_FRESH_PAIRS))
 
-    def _value_and_gradient(self, noise: Pair, rows: Floats) -> Pair:
+    def _value_and_gradient(self, noise: Pair, dtype: Any, rows: Floats) -> Pair:
         point = self._coordinates.at(rows)
-        proposed = self._proposed(point, noise)
-        number = proposed.log_ratio.shape[1]
+        shared, tau, pull = self._pull(point)
+        tau, pull, prior_noise, push = (x.astype(dtype) for x in (tau, pull, *noise))
+        # proposals that are smooth in the coordinates
+        pushes = prior_noise + tau[:, None] * push
+        solution = np.concatenate([pull, pushes], axis=2)
+        no_levels = np.empty((0, 0, 0), dtype)
+        log_det = solve(self._information[dtype], tau, solution, no_levels)
+        mean = solution[:, :, :1]
+        moves = solution[:, :, 1:]
+        log_density = 0.5 * (moves * pushes).sum(axis=1) - 0.5 * log_det[:, None]
+        scaled = np.concatenate([mean + moves, mean - moves], axis=2)
+        log_density = np.tile(log_density, (1, 2, 1)).astype(np.float64)
+        log_ratio = log_density - 0.5 * (scaled**2).sum(axis=1)
+        proposed = _Proposed(shared, tau[:, None] * scaled, log_ratio)
         log_weight, at_rows = self._log_weights(proposed)
         total = np.logaddexp.reduce(log_weight, axis=1)
-        weights = np.exp(log_weight - total[:, None])
+        weights = np.exp(log_weight - total[:, None]).astype(dtype)
         by_deviation, by_row = self._slopes_of_rows(at_rows, weights)
-        by_pull, by_tau = self._slopes(proposed, weights[:, None], by_deviation)
-        by_shared = self._rows.shared.T @ by_row
+        by_x = tau[:, None] * by_deviation - weights[:, None] * scaled
+        of_moves = moves, moves - prior_noise
+        by_pull, by_tau = self._slopes(tau, mean, of_moves, weights[:, None], by_x)
+        by_shared = (self._places[dtype].shared.T @ by_row).astype(np.float64)
         by_shared -= np.tensordot(self._levels.coupling, by_pull, ((0, 1), (0, 1)))
         ends = np.cumsum([turn.shape[0] for turn in self._turns])[:-1]
         parts = zip(np.split(by_shared.T, ends, axis=1), self._turns, strict=True)
         by_coefficients = [slope @ turn for slope, turn in parts]
         by_scale = by_tau.T @ np.eye(len(self._levels.scales))[self._kind]
-        log_density = point.log_density + (total - np.log(number)).sum(axis=0)
+        log_density = point.log_density + (total - np.log(scaled.shape[2])).sum(axis=0)
         return log_density, point.gradient(by_coefficients, by_scale)
 
     def _slopes(
-        self, proposed: _Proposed, weights: Floats, by_deviation: Floats
+        self, tau: Floats, mean: Floats, of_moves: Pair, weights: Floats, by_x: Floats
     ) -> Pair:
         """Slopes in the sites' pulls (G, K, draws) and log scales (K, draws).
 
-        `weights` (G, 1, N, draws) are the proposals' shares, and `by_deviation` (G, K, N, draws)
-        their weighted log likelihoods' slopes.
+        `of_moves` are moves, and these less the prior's noise, `weights` (G, 1, N, draws) the
+        proposals' shares, and `by_x` (G, K, N, draws) weighted slopes in proposals in units of tau.
         """
-        tau = proposed.tau
-        x = proposed.scaled
-        plus, minus = np.split(x, 2, axis=2)
-        mean = 0.5 * (plus + minus)[:, :, 0]
-        moves = 0.5 * (plus - minus)
-        by_x = tau[:, None] * by_deviation - weights * x
+        moves, excess = of_moves
         plus, minus = np.split(by_x, 2, axis=2)
         solution = np.concatenate(
             [by_x.sum(axis=2, keepdims=True), plus - minus], axis=2
         )
-        variance = np.empty((*solution.shape[:2], solution.shape[3]))
-        solve(self._levels.information, tau, solution, _NO_NOISE, variance)
+        variance = np.empty_like(solution[:, :, 0])
+        solve(self._information[tau.dtype.type], tau, solution, variance)
         by_mean = solution[:, :, 0]
         by_move = solution[:, :, 1:]
-        of_pairs = sum(np.split(weights, 2, axis=2)) * moves
+        plus, minus = np.split(weights, 2, axis=2)
         # slopes of M cancel all others in part, since (M - I) x is what was solved for less x
-        by_tau = (weights * x**2).sum(axis=2) + 2.0 * by_mean * mean
-        by_tau += (
-            by_move * moves + (by_move + of_pairs) * (moves - proposed.prior_noise)
-        ).sum(2)
+        by_tau = (plus * (mean + moves) ** 2 + minus * (mean - moves) ** 2).sum(axis=2)
+        by_tau += 2.0 * by_mean * mean[:, :, 0]
+        by_tau += (by_move * moves + (by_move + (plus + minus) * moves) * excess).sum(2)
         return tau * by_mean, (by_tau - 1.0 + variance).sum(axis=0)
 
     def _values(self, pairs: int) -> Values:
@@ -331,8 +359,8 @@ class LevelDensity:
             # the largest weight times a Gumbel number is at n with the probability of n's weight
             best = (log_weight + self._rng.gumbel(size=log_weight.shape)).argmax(axis=1)
             best = best[:, None, None]
-            picked = np.take_along_axis(proposed.scaled, best, axis=2)[:, :, 0]
-            chosen.append((proposed.tau * picked).transpose(2, 0, 1))
+            picked = np.take_along_axis(proposed.deviations, best, axis=2)[:, :, 0]
+            chosen.append(picked.transpose(2, 0, 1))
         deviations = np.concatenate(chosen)
         grouping = self._rows.terms[0].grouping
         curves = {}
@@ -350,23 +378,24 @@ class LevelDensity:
             {grouping.name: list(grouping.levels)}
         )
 
-    def _polynomials(self) -> tuple[Any, ...]:
-        """Polynomials of rows for `row_kernels`, on the range of draws around the start."""
+    def _polynomials(self) -> Surrogates:
+        """Polynomials of rows on the range of draws around the start."""
         start = self._coordinates.start
         step = self._chunk(1)
         draws = self._rng.normal(start, 1.0, (_RANGE_DRAWS, len(start)))
-        parts = (
-            self._fresh(draws[i : i + step], 1)[0] for i in range(0, _RANGE_DRAWS, step)
-        )
-        ends = [
-            (curves.min(axis=2), curves.max(axis=2))
-            for curves in map(self._curves, parts)
-        ]
-        low, high = np.array(ends).swapaxes(0, 1)
+        rows = self._rows
+        ends = []
+        for begin in range(0, _RANGE_DRAWS, step):
+            proposed, _ = self._fresh(draws[begin : begin + step], 1)
+            shared, deviations, _ = proposed
+            levels = len(deviations) * deviations.shape[1]
+            of_levels = rows.by_level @ deviations.reshape(levels, -1)
+            curves = of_levels.reshape(-1, *deviations.shape[2:])
+            curves = curves + (rows.shared @ shared)[:, None]
+            ends.append((curves.min(axis=(1, 2)), curves.max(axis=(1, 2))))
+        low, high = np.array(ends).swapaxes(0, 1).reshape(2, -1, 2, len(rows.level))
         low = low.min(axis=0)
         high = high.max(axis=0)
         further = _FARTHER * (high - low)
         values = self._built.pilot.data.values
-        return make_surrogates(
-            values, low - further, high + further, _ERROR, _DEGREES
-        ).arrays
+        return make_surrogates(values, low - further, high + further, _ERROR, _DEGREES)

@@ -18,7 +18,7 @@ from ..families.mixtures import CurveBounds
 from ..families.rows import RowSums
 
 # in each curve, the lowest first: (degree + 1)^2 values at Chebyshev nodes give all coefficients
-_DEGREES = 4, 6, 9, 13
+_DEGREES = 4, 6, 9, 13, 19
 # nats, allowed for all rows together as independent errors
 _ERROR = 1e-3
 # rows are bent where the last unit of their dispersion is felt by less than this, and up to so much
@@ -134,8 +134,7 @@ def make_surrogates(
     centre = 0.5 * (low + high)
     reach = 0.5 * (high - low)
     number = reach.shape[1]
-    most = (degrees[-1] // _POWERS_AT_ONCE + 1) * _POWERS_AT_ONCE
-    coefficients = np.zeros((number, most, most))
+    parts = []
     degree = np.zeros(number, dtype=np.int64)
     rows = np.arange(number)
     for tried in degrees:
@@ -144,12 +143,16 @@ def make_surrogates(
         )
         # false where it is not a number
         accurate = error <= allowed / np.sqrt(number)
-        coefficients[rows, : tried + 1, : tried + 1] = terms
+        parts.append((rows, terms))
         degree[rows] = tried
         rows = rows[~accurate]
         if not len(rows):
             break
     reach[:, rows] = 0.0
+    most = (degree.max(initial=0) // _POWERS_AT_ONCE + 1) * _POWERS_AT_ONCE
+    coefficients = np.zeros((number, most, most))
+    for some, terms in parts:
+        coefficients[some, : terms.shape[1], : terms.shape[2]] = terms
     return Surrogates(centre, reach, coefficients, degree)
 
 

@@ -26,9 +26,9 @@ WIDER = 1.05
 _ANGLE = 0.5
 _KEPT = 0.7
 _BOX = 9.0  # sd: steps out of this box are refused
-# rotated crosses of draws for the first steps; where these do not suffice, for each step before the
-# skewness is known, and after
-_FIRST_CROSSES = (1, 1)
+# rotated crosses of draws for the first steps, and for one more where these do not suffice; where
+# that does not either, for each step before the skewness is known, and after
+_FIRST_CROSSES = (1, 1), (1,)
 _CROSSES = (1, 1, 2, 2)
 _CROSSES_OF_SKEWED = (2, 2)
 # the largest factor on a width in one step
@@ -224,14 +224,15 @@ def approximated(
 ) -> tuple[Densities, Gaussian]:
     """Densities in coordinates that are hardly skewed; and a Gaussian there.
 
-    The first Gaussian, near N(start, I), is returned if it `suffices`; otherwise further steps
+    A Gaussian a few steps from N(start, I) is returned if it `suffices`; otherwise further steps
     begin at the `optimised` one.
     """
     assert densities.fresh
-    first_guess = Gaussian(start, np.eye(len(start)))
-    first = stepped(densities.fresh, first_guess, _FIRST_CROSSES, rng)
-    if suffices(first.gaussian):
-        return densities, first.gaussian
+    gaussian = Gaussian(start, np.eye(len(start)))
+    for crosses in _FIRST_CROSSES:
+        gaussian = stepped(densities.fresh, gaussian, crosses, rng).gaussian
+        if suffices(gaussian):
+            return densities, gaussian
     steps = stepped(densities.fresh, optimised(), _CROSSES, rng)
     return hardly_skewed(densities, steps, rng)
 

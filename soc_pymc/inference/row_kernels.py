@@ -1,8 +1,10 @@
 """Compiled loops over rows' polynomials, and over levels with their rows, for all draws at once.
 
-Polynomials are `Surrogates.arrays`. Rows of levels are `(designs, shared, order, ends)`: both
-curves' functions (rows, K) of the levels' coefficients, the shared part of both curves (2, rows,
-draws), and the rows' numbers level by level, with the ends of the levels among them.
+Rows of levels are `(designs, shared, order, ends)`, with places in units of their polynomials: both
+curves' functions (rows, K) of the levels' coefficients, the shared part of both places (2, rows,
+draws), and the rows' numbers level by level, with the ends of the levels among them. Their
+polynomials are `(coefficients, degree)`, of degree -1 where there is none. All numbers of a call
+are of one precision: in single precision loops take half the time.
 """
 
 import numba
@@ -20,6 +22,12 @@ def _fill(values, number):
 
 
 @_quick
+def _add(values, total):
+    for s in range(len(total)):
+        total[s] += values[s]
+
+
+@_quick
 def _add_scaled(factor, values, total):
     for s in range(len(total)):
         total[s] += factor * values[s]
@@ -32,24 +40,44 @@ def _terms(coefficients, degree):
 
 
 @_quick
+def _cubic(terms, i, x):
+    return ((terms[i, 3] * x + terms[i, 2]) * x + terms[i, 1]) * x + terms[i, 0]
+
+
+@_quick
+def _quintic(terms, i, x):
+    high = (terms[i, 5] * x + terms[i, 4]) * x + terms[i, 3]
+    return ((high * x + terms[i, 2]) * x + terms[i, 1]) * x + terms[i, 0]
+
+
+@_quick
 def _evaluate(terms, u, v, inner, value):
-    """Fill `value` (draws,) by Horner's scheme in both variables, four powers of v at a time."""
+    """Fill `value` (draws,) by Horner's scheme in both variables."""
+    # one loop is much faster than several
+    if len(terms) == 4:
+        for s in range(len(u)):
+            x, y = v[s], u[s]
+            high = _cubic(terms, 3, x) * y + _cubic(terms, 2, x)
+            value[s] = (high * y + _cubic(terms, 1, x)) * y + _cubic(terms, 0, x)
+    elif len(terms) == 6:
+        for s in range(len(u)):
+            x, y = v[s], u[s]
+            high = _quintic(terms, 5, x) * y + _quintic(terms, 4, x)
+            high = (high * y + _quintic(terms, 3, x)) * y + _quintic(terms, 2, x)
+            value[s] = (high * y + _quintic(terms, 1, x)) * y + _quintic(terms, 0, x)
+    else:
+        _evaluate_powers(terms, u, v, inner, value)
+
+
+@_quick
+def _evaluate_powers(terms, u, v, inner, value):
+    """Fill `value` (draws,), four powers of v at a time."""
+    size, number = terms.shape
     _fill(value, 0.0)
-    number = terms.shape[1]
-    for i in range(len(terms) - 1, -1, -1):
-        a, b, c, d = terms[i, 0], terms[i, 1], terms[i, 2], terms[i, 3]
-        if number == 4:  # one loop is much faster than several
-            for s in range(len(u)):
-                x = v[s]
-                value[s] = value[s] * u[s] + (((d * x + c) * x + b) * x + a)
-            continue
-        e, f, g, h = (
-            terms[i, number - 4],
-            terms[i, number - 3],
-            terms[i, number - 2],
-            terms[i, number - 1],
-        )
+    for i in range(size - 1, -1, -1):
         if number == 8:
+            a, b, c, d = terms[i, 0], terms[i, 1], terms[i, 2], terms[i, 3]
+            e, f, g, h = terms[i, 4], terms[i, 5], terms[i, 6], terms[i, 7]
             for s in range(len(u)):
                 x = v[s]
                 high = ((h * x + g) * x + f) * x + e
@@ -67,24 +95,28 @@ def _evaluate(terms, u, v, inner, value):
 
 
 @_quick
-def _evaluate_slopes(terms, u, v, per_u, per_v, slope, inner, by_u, by_v):
-    """Fill slopes (draws,) in both curves; `slope` has room for a polynomial's coefficients."""
+def _evaluate_slopes(terms, u, v, slope, inner, by_u, by_v):
+    """Fill slopes (draws,) in both places; `slope` has room for a polynomial's coefficients."""
     degree = len(terms) - 1
     slope = slope[: degree + 1, : terms.shape[1]]
     for i in range(degree):
         for j in range(terms.shape[1]):
-            slope[i, j] = (i + 1) * per_u * terms[i + 1, j]
-    _evaluate(slope[:degree], u, v, inner, by_u)
+            slope[i, j] = (i + 1) * terms[i + 1, j]
+    slope[degree] = 0.0
+    _evaluate(slope, u, v, inner, by_u)
     for i in range(degree + 1):
         for j in range(terms.shape[1] - 1):
-            slope[i, j] = (j + 1) * per_v * terms[i, j + 1]
+            slope[i, j] = (j + 1) * terms[i, j + 1]
         slope[i, terms.shape[1] - 1] = 0.0
     _evaluate(slope, u, v, inner, by_v)
 
 
 @_quick
 def fill(location, dispersion, value, slopes, outside, polynomials):
-    """Fill values and slopes (unless empty), (rows, draws), and mark those outside regions."""
+    """Fill values and slopes (unless empty), (rows, draws), and mark those outside regions.
+
+    Polynomials are `Surrogates.arrays`.
+    """
     centre, reach, coefficients, degree = polynomials
     draws = location.shape[1]
     u = np.empty(draws)
@@ -104,9 +136,11 @@ def fill(location, dispersion, value, slopes, outside, polynomials):
         terms = _terms(coefficients[row], degree[row])
         _evaluate(terms, u, v, inner, value[row])
         if slopes.size:
-            _evaluate_slopes(
-                terms, u, v, per_u, per_v, slope, inner, slopes[0, row], slopes[1, row]
-            )
+            by_u, by_v = slopes[0, row], slopes[1, row]
+            _evaluate_slopes(terms, u, v, slope, inner, by_u, by_v)
+            for s in range(draws):
+                by_u[s] *= per_u
+                by_v[s] *= per_v
 
 
 @_quick
@@ -122,24 +156,33 @@ def _subtract_product(first, second, total):
 
 
 @_quick
-def _factorise(information, tau, root, log_det):
-    """Fill the lower `root` (K, K, draws) of M, with the reciprocals of its diagonal."""
-    size = len(tau)
-    for i in range(size):
+def _fill_precision(information, tau, precision):
+    """Fill the lower triangle of M (K, K, draws)."""
+    for i in range(len(tau)):
         for j in range(i + 1):
             for s in range(tau.shape[1]):
-                root[i, j, s] = tau[i, s] * information[i, j] * tau[j, s]
+                precision[i, j, s] = tau[i, s] * information[i, j] * tau[j, s]
         for s in range(tau.shape[1]):
-            root[i, i, s] += 1.0
+            precision[i, i, s] += 1.0
+
+
+@_quick
+def _factorise(information, tau, root, log_det):
+    """Fill log det M, and the lower `root` (K, K, draws) with reciprocals of its diagonal."""
+    _fill_precision(information, tau, root)
+    _fill(log_det, 1.0)
+    size = len(tau)
     for k in range(size):
-        for s in range(tau.shape[1]):
-            log_det[s] += np.log(root[k, k, s])
+        for s in range(len(log_det)):
+            log_det[s] *= root[k, k, s]
             root[k, k, s] = 1.0 / np.sqrt(root[k, k, s])
         for i in range(k + 1, size):
             _scale(root[i, k], root[k, k])
         for j in range(k + 1, size):
             for i in range(j, size):
                 _subtract_product(root[i, k], root[j, k], root[i, j])
+    for s in range(len(log_det)):
+        log_det[s] = np.log(log_det[s])
 
 
 @_quick
@@ -177,102 +220,132 @@ def _fill_diagonal(root, unit, g, diagonal):
 
 
 @_quick
-def solve(information, tau, right, noise, diagonal):
+def solve(information, tau, right, diagonal):
     """Replace right (G, K, n, draws) by M^-1 right, M = I + D A D with D = diag(tau (K, draws)).
 
-    Standard normal `noise` (G, K, n, draws) becomes noise of covariance M^-1. Returns
-    log det M (G, draws); fills the diagonal of M^-1, (G, K, draws) or of no level.
+    Returns log det M (G, draws); fills the diagonal of M^-1, (G, K, draws) or of no level.
     """
     levels, size, columns, draws = right.shape
-    log_det = np.zeros((levels, draws))
-    root = np.empty((size, size, draws))
-    unit = np.empty((1, size, 1, draws))
+    log_det = np.empty((levels, draws))
+    root = np.empty((size, size, draws), dtype=tau.dtype)
+    unit = np.empty((1, size, 1, draws), dtype=tau.dtype)
     for g in range(levels):
         _factorise(information[g], tau, root, log_det[g])
         for n in range(columns):
             _solve_root(root, right, g, n, 0)
             _solve_transposed(root, right, g, n)
-        for n in range(noise.shape[2]):
-            _solve_transposed(root, noise, g, n)
         if len(diagonal):
             _fill_diagonal(root, unit, g, diagonal)
     return log_det
 
 
 @_quick
-def _add_functions(design, scale, deviations, g, first, n, place):
-    """Add a row's functions (k,) times deviations from `first` on, four at a time."""
+def propose(information, tau, pull, noise, deviations, log_ratio):
+    """Fill deviations (G, K, 2 n, draws) with antithetic proposals, and log ratios of densities.
+
+    In units of tau (K, draws) they are M^-1 pull (G, K, 1, draws) and on either side of it moves of
+    covariance M^-1, made of standard normal `noise` (G, K, n, draws). Ratios (G, 2 n, draws) are
+    those of prior to proposal.
+    """
+    levels, size, pairs, draws = noise.shape
+    log_det = np.empty(draws)
+    root = np.empty((size, size, draws), dtype=tau.dtype)
+    squares = np.empty((2, draws), dtype=tau.dtype)
+    for g in range(levels):
+        _factorise(information[g], tau, root, log_det)
+        _solve_root(root, pull, g, 0, 0)
+        _solve_transposed(root, pull, g, 0)
+        for n in range(pairs):
+            _fill(squares[0], 0.0)
+            for k in range(size):
+                for s in range(draws):
+                    squares[0, s] += noise[g, k, n, s] * noise[g, k, n, s]
+            squares[1] = squares[0]
+            _solve_transposed(root, noise, g, n)
+            for k in range(size):
+                for s in range(draws):
+                    ahead = pull[g, k, 0, s] + noise[g, k, n, s]
+                    behind = pull[g, k, 0, s] - noise[g, k, n, s]
+                    squares[0, s] -= ahead * ahead
+                    squares[1, s] -= behind * behind
+                    deviations[g, k, n, s] = tau[k, s] * ahead
+                    deviations[g, k, pairs + n, s] = tau[k, s] * behind
+            for s in range(draws):
+                log_ratio[g, n, s] = 0.5 * (squares[0, s] - log_det[s])
+                log_ratio[g, pairs + n, s] = 0.5 * (squares[1, s] - log_det[s])
+
+
+@_quick
+def _add_functions(design, deviations, place):
+    """Add a row's functions (k,) times deviations (k, S), four at a time."""
     last = len(design) - 1
+    none = design[0] - design[0]  # a 0.0 would be of another precision
     for k in range(0, last + 1, 4):
         second = min(k + 1, last)
         third = min(k + 2, last)
         fourth = min(k + 3, last)
-        a = scale * design[k]
-        b = scale * design[second] if second > k else 0.0
-        c = scale * design[third] if third > second else 0.0
-        d = scale * design[fourth] if fourth > third else 0.0
-        of_a = deviations[g, first + k, n]
-        of_b = deviations[g, first + second, n]
-        of_c = deviations[g, first + third, n]
-        of_d = deviations[g, first + fourth, n]
+        a = design[k]
+        b = design[second] if second > k else none
+        c = design[third] if third > second else none
+        d = design[fourth] if fourth > third else none
+        of_a = deviations[k]
+        of_b = deviations[second]
+        of_c = deviations[third]
+        of_d = deviations[fourth]
         for s in range(len(place)):
             place[s] += a * of_a[s] + b * of_b[s] + c * of_c[s] + d * of_d[s]
 
 
 @_quick
-def _fill_place(values, centre, scale, place):
-    for s in range(len(values)):
-        place[s] = (values[s] - centre) * scale
-
-
-@_quick
-def _place(g, n, row, rows, deviations, centre, reach, u, v):
-    """Fill the row's place in units of its polynomial; the number of draws outside its region."""
+def _place(row, rows, deviations, u, v):
+    """Fill the row's place in units of its polynomial, and return whether one is outside."""
     (of_first, of_second), shared = rows[:2]
-    per_u = 1.0 / reach[0, row]
-    per_v = 1.0 / reach[1, row]
-    _fill_place(shared[0, row], centre[0, row], per_u, u)
-    _fill_place(shared[1, row], centre[1, row], per_v, v)
-    _add_functions(of_first[row], per_u, deviations, g, 0, n, u)
-    _add_functions(of_second[row], per_v, deviations, g, of_first.shape[1], n, v)
+    draws = shared.shape[2]
+    for first in range(0, len(u), draws):
+        for s in range(draws):
+            u[first + s] = shared[0, row, s]
+            v[first + s] = shared[1, row, s]
+    size = of_first.shape[1]
+    _add_functions(of_first[row], deviations[:size], u)
+    _add_functions(of_second[row], deviations[size:], v)
     outside = 0
     for s in range(len(u)):
         outside += (u[s] * u[s] >= 1.0) + (v[s] * v[s] >= 1.0)
-    return outside
+    return outside > 0
 
 
 @_quick
 def add_values(rows, deviations, polynomials, total, outside):
-    """Add rows' log marginals to `total` (G, N, draws), and mark those that have no polynomial.
+    """Add rows' log marginals to `total` (G, S), and mark those that have no polynomial.
 
-    The marks (rows, N, draws) are for places outside a row's region; returns their number.
+    `deviations` (G, K, S) are those of all draws of a proposal, then of the next one. The marks
+    (rows, S) are for places outside a row's region; returns whether there are any.
     """
-    centre, reach, coefficients, degree = polynomials
+    coefficients, degree = polynomials
     order, ends = rows[2:]
-    draws = total.shape[2]
-    u = np.empty(draws)
-    v = np.empty(draws)
-    inner = np.empty(draws)
-    value = np.empty(draws)
-    marks = 0
+    number = total.shape[1]
+    u = np.empty(number, dtype=coefficients.dtype)
+    v = np.empty_like(u)
+    inner = np.empty_like(u)
+    value = np.empty_like(u)
+    marked = False
     for g in range(len(ends) - 1):
-        for n in range(total.shape[1]):
-            for row in order[ends[g] : ends[g + 1]]:
-                if not reach[0, row] > 0.0 or not reach[1, row] > 0.0:
-                    outside[row, n] = True
-                    marks += draws
-                    continue
-                number = _place(g, n, row, rows, deviations, centre, reach, u, v)
-                terms = _terms(coefficients[row], degree[row])
-                _evaluate(terms, u, v, inner, value)
-                if number:
-                    marks += number
-                    for s in range(len(value)):
-                        if not (abs(u[s]) < 1.0 and abs(v[s]) < 1.0):
-                            outside[row, n, s] = True
-                            value[s] = 0.0
-                _add_scaled(1.0, value, total[g, n])
-    return marks
+        for row in order[ends[g] : ends[g + 1]]:
+            if degree[row] < 0:
+                outside[row] = True
+                marked = True
+                continue
+            some_outside = _place(row, rows, deviations[g], u, v)
+            terms = _terms(coefficients[row], degree[row])
+            _evaluate(terms, u, v, inner, value)
+            if some_outside:
+                marked = True
+                for s in range(number):
+                    if not (abs(u[s]) < 1.0 and abs(v[s]) < 1.0):
+                        outside[row, s] = True
+                        value[s] = 0.0
+            _add(value, total[g])
+    return marked
 
 
 @_quick
@@ -286,46 +359,39 @@ def _weigh(values, u, v, weight, outside):
 
 
 @_quick
+def _add_slope(design, slope, by_deviation, by_row):
+    """Add a row's slope (S,) to those in deviations (k, S) and in its place (draws,)."""
+    draws = len(by_row)
+    for first in range(0, len(slope), draws):
+        _add(slope[first : first + draws], by_row)
+    for k in range(len(design)):
+        _add_scaled(design[k], slope, by_deviation[k])
+
+
+@_quick
 def add_slopes(rows, deviations, polynomials, weights, by_deviation, by_row):
-    """Add weighted slopes in deviations (G, K, N, draws) and in both curves (2, rows, draws).
+    """Add slopes, weighted (G, S), in deviations (G, K, S) and in both places (2, rows, draws).
 
     Those of draws outside a row's region are left out.
     """
-    centre, reach, coefficients, degree = polynomials
+    coefficients, degree = polynomials
     of_first, of_second = rows[0]
     order, ends = rows[2:]
-    draws = weights.shape[2]
-    u = np.empty(draws)
-    v = np.empty(draws)
-    inner = np.empty(draws)
-    by_u = np.empty(draws)
-    by_v = np.empty(draws)
-    slope = np.empty(coefficients.shape[1:])
+    u = np.empty(weights.shape[1], dtype=coefficients.dtype)
+    v = np.empty_like(u)
+    inner = np.empty_like(u)
+    by_u = np.empty_like(u)
+    by_v = np.empty_like(u)
+    slope = np.empty_like(coefficients[0])
     size = of_first.shape[1]
     for g in range(len(ends) - 1):
-        for n in range(weights.shape[1]):
-            weight = weights[g, n]
-            for row in order[ends[g] : ends[g + 1]]:
-                if not reach[0, row] > 0.0 or not reach[1, row] > 0.0:
-                    continue
-                number = _place(g, n, row, rows, deviations, centre, reach, u, v)
-                terms = _terms(coefficients[row], degree[row])
-                _evaluate_slopes(
-                    terms,
-                    u,
-                    v,
-                    1.0 / reach[0, row],
-                    1.0 / reach[1, row],
-                    slope,
-                    inner,
-                    by_u,
-                    by_v,
-                )
-                _weigh(by_u, u, v, weight, number)
-                _weigh(by_v, u, v, weight, number)
-                _add_scaled(1.0, by_u, by_row[0, row])
-                _add_scaled(1.0, by_v, by_row[1, row])
-                for k in range(size):
-                    _add_scaled(of_first[row, k], by_u, by_deviation[g, k, n])
-                for k in range(of_second.shape[1]):
-                    _add_scaled(of_second[row, k], by_v, by_deviation[g, size + k, n])
+        for row in order[ends[g] : ends[g + 1]]:
+            if degree[row] < 0:
+                continue
+            some_outside = _place(row, rows, deviations[g], u, v)
+            terms = _terms(coefficients[row], degree[row])
+            _evaluate_slopes(terms, u, v, slope, inner, by_u, by_v)
+            _weigh(by_u, u, v, weights[g], some_outside)
+            _weigh(by_v, u, v, weights[g], some_outside)
+            _add_slope(of_first[row], by_u, by_deviation[g, :size], by_row[0, row])
+            _add_slope(of_second[row], by_v, by_deviation[g, size:], by_row[1, row])

@@ -566,6 +566,6 @@ def _theta_words(fit: Fit) -> tuple[str, str]:
 def _sizes_of(fit: Fit) -> str:
     """Return numbers of items, bins and groups, for titles."""
     bins = fit.curves.bins
-    number = counted(bins.sizes["bin"], "bin")
-    text = f"n = {int(bins['n_items'].sum()):,} items in {number}"
+    items = counted(int(bins["n_items"].sum()), "item")
+    text = f"n = {items} in {counted(bins.sizes['bin'], 'bin')}"
     return text + (f" and {counted(len(fit.groups), 'group')}" if fit.groups else "")

@@ -293,7 +293,7 @@ class CalibrationDisplay:
 
     def __repr__(self) -> str:
         name = "" if self.name is None else f" {self.name!r}"
-        items = f"{self.bins['n'].sum():,} items in {counted(len(self.bins), 'bin')}"
+        items = f"{counted(int(self.bins['n'].sum()), 'item')} in {counted(len(self.bins), 'bin')}"
         return f"<CalibrationDisplay{name}: {items}, {self.prob:.0%} band>"
 
     @classmethod
@@ -313,7 +313,7 @@ class CalibrationDisplay:
             )
         color = style.PALETTE[len(panel.containers) % len(style.PALETTE)]
         name = "E(y | p)" if self.name is None else style.escaped(self.name)
-        label = f"{name}, {self.bins['n'].sum():,} items"
+        label = f"{name}, {counted(int(self.bins['n'].sum()), 'item')}"
         [self.line_] = panel.plot(self.score, self.mean, color=color, label=label)
         panel.fill_between(
             self.score, self.lower, self.upper, color=color, alpha=0.2, lw=0
@@ -621,7 +621,7 @@ def plot_outliers(result: CheckResult, n: int = 10, ax: Axes | None = None) -> A
     ax.axhline(0, color=style.REFERENCE, linewidth=0.8)
     if style.is_rate(columns["score"]):
         style.scaled_axis(ax.xaxis, LOG.name, columns["score"])
-    title = f"Outcomes of {len(sds):,} items"
+    title = f"Outcomes of {counted(len(sds), 'item')}"
     style.finish(ax, title, "score", "outcome less its expectation, in sds")
     return ax
 
@@ -651,7 +651,10 @@ def _ecdf(result: CheckResult, number: int, ax: Axes) -> str:
     ax.set(xlim=(0, 1), ylim=(-reach, reach), xticks=[0, 0.5, 1])
     ax.locator_params(axis="y", nbins=5)
     ax.tick_params(labelsize=8)
-    return f"{style.escaped(row['where'], 36)}\n{n:,} items, p {p_value(row['p'])}: {verdict}"
+    size = counted(n, "item")
+    return (
+        f"{style.escaped(row['where'], 36)}\n{size}, p {p_value(row['p'])}: {verdict}"
+    )
 
 
 def _histograms(result: CheckResult, ax: Axes) -> None:
@@ -681,7 +684,7 @@ def _histograms(result: CheckResult, ax: Axes) -> None:
     if style.is_rate(score):
         style.plain_ticks(bar.ax.yaxis, ends)
     ax.set(xlim=(0, 1), ylim=(0, None))
-    title = f"{int(n.sum()):,} items in {counted(len(n), 'bin')} of the score"
+    title = f"{counted(int(n.sum()), 'item')} in {counted(len(n), 'bin')} of the score"
     style.finish(ax, title, "PIT", "density")
 
 

@@ -349,7 +349,7 @@ def _thetas(
     columns = {name: values for name, values in columns.items() if name != "spread"}
     flagged = np.full(len(columns["score"]), closely or not has_table)
     if has_table:
-        for part, theta in _table_nodes(posterior, columns):
+        for part, theta in _table_nodes(posterior, columns, for_outcomes=True):
             flagged[part] = theta.flagged & closely
             yield part, ThetaMixture(theta.a, theta.b, _node_weights(theta))
     for chunk in _chunks(posterior, np.flatnonzero(flagged)):
@@ -358,14 +358,14 @@ def _thetas(
 
 
 def _table_nodes(
-    posterior: Posterior, columns: Columns
+    posterior: Posterior, columns: Columns, for_outcomes: bool = False
 ) -> Iterator[tuple[Ints, prior_table.Mixture]]:
     """Nodes of the table given the outcomes, if any, part by part."""
     table = table_of(posterior.curves)
     observed = posterior.outcome.observed in columns
     if not (isinstance(posterior, EstimatedNoise) and observed):
         yield from prior_table.posterior_nodes(
-            table, table_items(posterior.curves, columns)
+            table, table_items(posterior.curves, columns), for_outcomes
         )
         return
     before = table_items(posterior.curves, prior_columns(posterior.outcome, columns))
@@ -481,7 +481,7 @@ def _over_members(
     summaries = np.full((number, len(columns["score"])), np.nan)
     if not follows_draws(curves, len(columns["score"])):
         before = table_items(curves, prior_columns(posterior.outcome, columns))
-        for part, theta in prior_table.posterior_nodes(table_of(curves), before):
+        for part, theta in prior_table.posterior_nodes(table_of(curves), before, True):
             members = family.to_curves(theta.a, theta.b)
             members = widened(curves, members, columns, part)
             items = select(columns, part)

@@ -678,7 +678,7 @@ def _with_averages(xp: _Sheet, curves: Curves, nodes: Any) -> Any:
     """Join items to their nodes given the outcomes; leave averages of items, and return nodes."""
     meta, columns = described(curves)
     family = prior_table.formulas_of(meta)
-    cell, x, w = prior_table.places(meta, xp["t"], xp["n"], xp)
+    cell, x, w = prior_table.places(meta, xp["t"], xp["n"], xp["n"], xp)
     if curves.groups:
         cell = cell + xp["code"] * (meta["cells"] // len(curves.groups))
     # engines fail on powers of smaller numbers

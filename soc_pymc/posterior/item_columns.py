@@ -13,7 +13,7 @@ from scipy import sparse
 
 from .._lib.arguments import ItemsError, ItemsWarning, Rule, StatisticsError, warn_user
 from .._lib.arrays import Columns, Floats, Ints, Pair
-from .._lib.reprs import digits
+from .._lib.reprs import counted, digits
 from .._lib.work import ordered_map, parts, phase
 from ..data.engines import check_types, no_rows, scan
 from ..data.items import (
@@ -183,7 +183,7 @@ def _check_groupings(
     known, columns = (tuple(r.groups.values()) for r in (curves.roles, roles))
     if not columns:
         raise error(
-            f"the fit has curves for each of {len(curves.groups):,} groups, and {remedy}"
+            f"the fit has curves for each of {counted(len(curves.groups), 'group')}, and {remedy}"
         )
     swapped = columns != known and set(columns) == set(known)
     if known and (len(columns) != len(known) or swapped):

@@ -32,7 +32,7 @@ _BEYOND = 0.5
 _OUTER = 4
 # spread of the curves from which a cell's nodes are not accurate
 _WIDEST = 1.0
-# factor on it for a dispersion that outcomes make unimportant
+# factor on it for a dispersion that outcomes may make unimportant
 _UNFELT = 2.0
 _LEAST_SD = 1e-300
 # spread of a curve, and its nodes up to it
@@ -115,10 +115,16 @@ def _meta(curves: Curves, edges: Floats, sizes: Floats) -> dict[str, Any]:
         "score_edges": axis.inverse(edges).tolist(),
         "atoms": list(curves.atoms),
         "groups": list(curves.groups),
+        "unseen": _has_unseen(curves),
         "sizes": sizes.tolist(),
         "size_edges": np.exp(sizes).tolist(),
         "terms": list(map(list, _PLANE if len(sizes) else _LINE)),
     }
+
+
+def _has_unseen(curves: Curves) -> bool:
+    """Return True if items without information have cells of their own, with more nodes."""
+    return curves.family.saturates and not curves.prior.gridded
 
 
 def digest_of(curves: Curves) -> str:
@@ -261,9 +267,11 @@ class _Cells:
         degree = np.repeat([3, 0], [len(inner), len(atoms)])
         if axis.scale != RANK:  # beyond the outermost cells a line goes on
             degree[[0, len(inner) - 1]] = 1
-        self._degree = np.repeat(degree, len(self._size))
+        shape = len(degree), 1 + _has_unseen(curves), len(self._size)
+        row, unseen, column = np.indices(shape).reshape(3, -1, 1)
+        self._degree = degree[row[:, 0]]
+        self._is_unseen = unseen[:, 0] > 0
         # points of all cells, as indices of these scores and sizes
-        row, column = np.divmod(np.arange(len(self._degree))[:, None], len(self._size))
         self._row = row * len(x) + along_score
         self._column = column * self._size.shape[1] + along_size
 
@@ -337,19 +345,23 @@ class _Cells:
             np.sqrt(np.maximum(_covariances(x, x), 0.0)) for x in curves
         )
         # of the dispersion, which nodes of the location must show
-        shared_sd = _covariances(*curves) / np.maximum(location_sd, _LEAST_SD)
+        shared_sd = np.abs(_covariances(*curves)) / np.maximum(location_sd, _LEAST_SD)
         level = np.add.outer(dispersion.mean(axis=1), further_dispersion.mean(axis=1))
         family = self._curves.family
         location_spread = _MEAN_SPREAD * location_sd / family.unit(level)
-        location_spread = np.maximum(location_spread, np.abs(shared_sd))
         ends = level + dispersion_sd, level - dispersion_sd
         felt_sd = np.subtract(*map(family.felt, ends)) / 2.0
-        felt_sd = np.maximum(felt_sd, dispersion_sd / _UNFELT)
-        *spreads, felt = (
-            sd[self._row, self._column].max(axis=1)
-            for sd in (location_spread, dispersion_sd, felt_sd)
+        felt_share = felt_sd / np.maximum(dispersion_sd, _LEAST_SD)
+        by_kind = np.stack(
+            [
+                [np.maximum(location_spread, share * shared_sd), share * dispersion_sd]
+                for share in (felt_share, 1.0)
+            ]
         )
-        wide = np.maximum(spreads[0], felt) > _WIDEST
+        kind = self._is_unseen.astype(int)[:, None]
+        spreads = by_kind[kind, :, self._row, self._column].max(axis=1).T
+        factor = _UNFELT if family.saturates else 1.0
+        wide = np.maximum(spreads[0], spreads[1] / factor) > _WIDEST
         tops, numbers = zip(*_LEVELS, strict=True)
         places = np.searchsorted(tops, np.where(wide, _WIDEST, spreads))
         number = np.minimum(np.array(numbers)[places], draws)
@@ -360,11 +372,16 @@ class _Cells:
             for part in (alike[i : i + step] for i in range(0, len(alike), step)):
                 row = self._row[part].ravel()
                 column = self._column[part].ravel()
+                dispersions = dispersion[row] + further_dispersion[column]
+                most = dispersions.max(axis=1)[:, None]
+                is_felt = np.repeat(~self._is_unseen[part], self._row.shape[1])
+                is_felt &= family.saturates
+                dispersions[is_felt] = family.felt(dispersions[is_felt])
                 rules = gauss_rules(
-                    location[row] + further_location[column],
-                    dispersion[row] + further_dispersion[column],
-                    pair,
+                    location[row] + further_location[column], dispersions, pair
                 )
+                beyond = family.unfelt(rules[is_felt, 2])
+                rules[is_felt, 2] = np.minimum(beyond, most[is_felt])
                 values.append(rules.reshape(len(part), -1, *rules.shape[1:]))
             nodes = np.concatenate(values)
             loadings = np.zeros((len(nodes), nodes.shape[3], 0))

@@ -243,7 +243,7 @@ def test_axes_are_monotone_and_invert():
         u = axis(t)
         assert (np.diff(u) > 0).all()
         np.testing.assert_allclose(axis.inverse(u), t)
-    with pytest.raises(FitError, match="1 scores are 0 or below"):
+    with pytest.raises(FitError, match="0 or below and have no logarithm: 1 of "):
         splines.Axis("log")([0.1, 0.0])
 
 

@@ -142,8 +142,9 @@ def test_only_whole_numbers_make_folds(id_table):
         for name in ("name", "number", *columns)
     }
     assert made == {"name": 0, "number": 10, "days": 0, "halves": 0}
-    with pytest.raises(soc.ItemsError, match=r"'name' holds text.*cluster="):
-        fold_statistics(id_table, id="name")
+    for name in ("name", *columns):
+        with pytest.raises(soc.ItemsError, match=rf"'{name}' does not hold whole.*cluster="):
+            fold_statistics(id_table, id=name)
 
 
 def test_folds_never_look_at_the_outcome(id_table):

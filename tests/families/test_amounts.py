@@ -10,8 +10,8 @@ from soc_pymc._model.rows import rows_of
 from soc_pymc.families import FAMILIES
 from soc_pymc.inference.polynomials import NearRows
 from soc_pymc.posterior.prior_build import table_of
-from soc_pymc.prior_table import score
 from tests.examples import AMOUNT_ROLES, QUIET
+from tests.posterior import references as ref
 
 OVER = ("chain", "draw")
 
@@ -161,8 +161,11 @@ def test_variational_fits_agree_with_nuts(prior):
         assert (np.abs(np.log(vi.std(OVER) / sd)) < np.log(ratio)).all()
 
 
-def test_a_cv2_without_bound_flags_no_items():
-    """Theta of a Gamma takes cv2 to 1e4, of an unknown size: errors of 5e-3 posterior sd."""
+def test_a_cv2_without_bound_flags_no_items(tmp_path):
+    """Theta of a Gamma takes cv2 to 1e4: all forms agree, and err by 5e-3 posterior sd.
+
+    A third of the items have no events, whose cells have many nodes; those of others have few.
+    """
     frame = soc.simulation.s1(20_000, 1)
     shape = np.maximum(frame["exposure"], 1.0)
     noise = np.random.default_rng(1).standard_gamma(shape)
@@ -171,23 +174,33 @@ def test_a_cv2_without_bound_flags_no_items():
     fit = soc.fit(soc.summarize(items_of(frame), bins=40, **QUIET), **QUIET)
     few = frame.assign(amount=frame["amount"] * (np.arange(len(frame)) % 3 > 0))
     few = few.assign(events=few["events"] * (few["amount"] > 0))[::20]
-    columns = (few[name].to_numpy() for name in ("score", "amount", "events"))
-    table = score(table_of(fit.curves), *columns)
-    exact = soc.item_posteriors(fit, items_of(few), draws="all", **QUIET)
-    close = ~table["flagged"]
+    few = few[[*AMOUNT_ROLES.values()]].assign(id=np.arange(len(few)))
+    forms, _ = ref.scored_in_every_form(fit, items_of(few), tmp_path)
+    exact, batch = forms["exact"].reset_index(), forms["batch"].reset_index()
+    close = ~forms["parquet"]["flagged"]
     assert close.mean() > 0.97
     for name in ("theta_mean", "theta_sd", "theta_q05", "theta_q95"):
-        gap = np.abs(table[name] - exact[name]) / exact["theta_sd"]
+        gap = np.abs(batch[name] - exact[name]) / exact["theta_sd"]
         assert gap[close].max() < 5e-3
+        rtol = 1e-6 if "_q" in name else 1e-12
+        for form in ("parquet", "json", "sql"):
+            np.testing.assert_allclose(forms[form][name][close], batch[name][close], rtol=rtol)
+    nodes = table_of(fit.curves).nodes("")["node"]
+    number = np.diff(np.flatnonzero(np.append(nodes == 0, True)))
+    assert np.median(number[::2]) < 0.5 * np.median(number[1::2])
 
 
-def test_polynomials_hold_where_cv2_has_no_bound():
-    """In every row, of log cv2 to 16: values to 1e-3 nats, slopes to 0.02 over boxes of 0.1."""
-    stats_ = soc.summarize(items_of(simulated(3000, 1.0, 3)), bins=12, **QUIET)
+@pytest.mark.parametrize(
+    ("n", "reach", "least", "most"),
+    [(3000, 0.1, (-1.0, 6.0), (1.0, 16.0)), (20_000, 3.0, (-2.0, 3.0), (1.0, 12.0))],
+)
+def test_polynomials_hold_where_cv2_has_no_bound(n, reach, least, most):
+    """In every row, of log cv2 to 16, also of wide boxes: values to 1e-3 nats, slopes to 0.02."""
+    stats_ = soc.summarize(items_of(simulated(n, 1.0, 3)), bins=12, **QUIET)
     data = rows_of(stats_, stats_.family)[1]
     centre = np.log(data.total / data.number)
-    low = np.stack([centre - 0.1, np.linspace(-1.0, 6.0, len(centre))])
-    high = np.stack([centre + 0.1, np.linspace(1.0, 16.0, len(centre))])
+    low = np.stack([centre - reach, np.linspace(*least, len(centre))])
+    high = np.stack([centre + reach, np.linspace(*most, len(centre))])
     near = NearRows.of(data, low, high)
     assert near.surrogates.reach.min() > 0
     assert 0 < len(near.bent) < len(centre)
@@ -219,6 +232,23 @@ def test_without_a_score_estimates_are_those_of_maximum_likelihood():
     scored = soc.item_posteriors(fit, items, **QUIET)
     gap = np.abs(scored["theta_mean"] - family.mean(*after)) / np.sqrt(family.variance(*after))
     assert gap.max() < 0.5
+
+
+def test_a_wrong_shape_is_named():
+    """Amounts of shape 0.6 taken for 1.5: the first remedy is a shape within a fifth of 0.6."""
+    frame = simulated(4000, 0.6, 1)
+    remedies = {}
+    for shape in (0.6, 1.5):
+        items = items_of(frame, shape)
+        fit = soc.fit(soc.summarize(items, **QUIET), **QUIET)
+        remedies[shape] = soc.check(fit, items, **QUIET).remedies
+    first = remedies[1.5][0]
+    assert first.check == "shape of amounts"
+    assert 0.48 < first.roles["shape"] < 0.72
+    assert first.nats > 5.0 * first.error
+    assert first.check not in [remedy.check for remedy in remedies[0.6]]
+    with pytest.raises(soc.ItemsError, match=r"\(or shape= is too small\)"):
+        soc.summarize(items_of(frame, 0.2), **QUIET)
 
 
 def test_what_is_not_supported_is_refused(example):

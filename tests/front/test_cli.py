@@ -413,6 +413,19 @@ def test_warnings_are_lines_and_settings_are_restored(files, small_frame, folder
     assert line.startswith("soc-pymc: warning: 20 of 20 items")
 
 
+@pytest.mark.filterwarnings("always")
+def test_a_warning_is_shown_once_in_a_command(files, folder, capsys, monkeypatch):
+    def load_with_warnings(path, load=soc.load_fit):
+        for text in ("twice", "once", "twice"):
+            warnings.warn(text, soc.ItemsWarning, stacklevel=1)
+        return load(path)
+
+    monkeypatch.setattr(soc, "load_fit", load_with_warnings)
+    run("curves", files / "steps.nc", "--out", "curves.csv")
+    lines = [f"soc-pymc: warning: {text}" for text in ("twice", "once")]
+    assert capsys.readouterr().err.splitlines() == lines
+
+
 @pytest.mark.slow
 def test_demo(folder, capsys):
     """The check passes after its advice is followed, and errors fall from t to E(theta | t, y).

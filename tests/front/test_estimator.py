@@ -130,6 +130,20 @@ def test_noise_sds_that_are_estimates(example):
             soc.NormalItems(frame, score="t", value="y", noise_sd="noise_sd", noise_df=df)
 
 
+def test_one_thing_is_named_in_the_singular(ads):
+    t, y, size = ads["score"], ads["count"], ads["exposure"]
+    calibrator = soc.SecondOrderCalibrator(method=soc.VI(draws=50), bins=20)
+    calibrator.fit(t, y, exposure=size, group=np.arange(len(t)) % 2)
+    with pytest.raises(soc.ItemsError, match=r"was given 1 column of groups: give as many"):
+        calibrator.predict(t)
+    with pytest.raises(soc.ItemsError, match=r"give 1 label, as X has"):
+        calibrator.predict(t[:1], group=[0, 1])
+    one = soc.PoissonItems(ads.head(1), score="score", count="count", exposure="exposure")
+    assert repr(soc.summarize(one)).startswith("<soc_pymc.Statistics: 1 item in 1 bin, ")
+    alone = calibrator.fit(t, y, exposure=size)
+    assert "check: 1 item, " in repr(soc.check(alone.fit_, one, progress=False))
+
+
 @pytest.mark.slow
 def test_a_term_in_exposure(example):
     """theta that halves from 20 to 2,000 exposures: predictions follow exposure."""
