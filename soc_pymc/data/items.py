@@ -587,8 +587,11 @@ class AmountItems(AnyItems):
     events : str or None
         Column of the numbers of events: whole numbers >= 0. Needed with `amount` or `average`.
         Items of 0 events say nothing and are kept.
-    shape : float
-        Shape k of each amount, between 0.001 and 1e6; 1 is an Exponential.
+    shape : float or "estimate"
+        Shape k of each amount, between 0.001 and 1e6, or "estimate". 1 is an Exponential. To
+        estimate it the table is read at once; other rows need the number that was found.
+    squares : str or None
+        Column of the sums of the items' squared single amounts, for ``shape="estimate"`` alone.
     group : str or Sequence[str] or None
         As for `PoissonItems`.
     id : str or None
@@ -605,36 +608,64 @@ class AmountItems(AnyItems):
     Raises
     ------
     ItemsError
-        As for `PoissonItems`, or if the shape is not such a number.
+        As for `PoissonItems`, if the shape is not such a number, or if squares cannot be those of
+        the items' amounts.
+
+    References
+    ----------
+    .. [1] Godambe (1960), An optimum property of regular maximum likelihood estimation: the
+       estimate of the shape solves the optimal equation for sums of squared shares.
 
     Examples
     --------
     >>> import soc_pymc as soc
     >>> soc.AmountItems("claims.csv", score="t", amount="paid", events="claims", shape=0.8)
     AmountItems('claims.csv', score='t', amount='paid', events='claims', shape=0.8)
+    >>> columns = {"t": [1, 2], "paid": [3.0, 9.0], "claims": [2, 3], "paid2": [5.0, 33.0]}
+    >>> names = {"score": "t", "amount": "paid", "events": "claims", "squares": "paid2"}
+    >>> print(f"{soc.AmountItems(columns, **names, shape='estimate').shape:.2f}")
+    6.55
     """
 
     _: KW_ONLY
     amount: str | None = None
     average: str | None = None
     events: str | None = None
-    shape: float = 1.0
+    shape: float | str = 1.0
+    squares: str | None = None
 
     kind = "amount"
 
     def __post_init__(self) -> None:
-        if str(self.shape) == "estimate":
-            raise ItemsError(
-                'shape="estimate" needs the squares of single amounts, which items have not: give '
-                "a number, 1 over the squared coefficient of variation of amounts with one mean"
-            )
-        shape = _SHAPE(self.shape, "shape", ItemsError)
-        object.__setattr__(self, "shape", shape)
         if None not in (self.amount, self.average):
             raise ItemsError(
                 "give amount=, the sums of the events' amounts, or average=, not both"
             )
+        estimated = self.shape == "estimate"
+        if not estimated and self.squares is not None:
+            raise ItemsError('squares= is for shape="estimate": leave it out')
+        shape = 1.0 if estimated else _SHAPE(self.shape, "shape", ItemsError)
+        object.__setattr__(self, "shape", shape)
         super().__post_init__()
+        if estimated:
+            object.__setattr__(self, "shape", self._estimated_shape())
+            # other rows of the table have the same shape
+            object.__setattr__(self, "squares", None)
+
+    def _estimated_shape(self) -> float:
+        from .shapes import shape_of  # which loads Ibis
+
+        amount = self.amount or self.average
+        if not (self.squares and amount and self.events):
+            raise ItemsError(
+                'shape="estimate" needs squares=, the column of the sums of single amounts\' '
+                "squares, and those of amounts and events: or give a number, 1 over the squared "
+                "coefficient of variation of amounts with one mean"
+            )
+        averaged = self.average is not None
+        return shape_of(
+            self.source, amount, self.events, self.squares, averaged=averaged
+        )
 
     @property
     def roles(self) -> Roles:
@@ -649,7 +680,7 @@ class AmountItems(AnyItems):
     @property
     def options(self) -> dict[str, float]:
         """Arguments besides the columns by role."""
-        return {"shape": self.shape}
+        return {"shape": float(self.shape)}
 
 
 Items = PoissonItems | NormalItems | BinomialItems | AmountItems

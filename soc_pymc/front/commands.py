@@ -53,7 +53,8 @@ _COMMAND_LISTING = "soc-pymc --help lists all commands"
 # options that --help leaves out, so that it fits a screen
 _RARE = {
     "average",
-    *("id", "fold", "cluster", "date", "weight", "truncated", "noise_df", "shape"),
+    *("id", "fold", "cluster", "date", "weight", "truncated", "noise_df"),
+    *("shape", "squares"),
     *("equal", "folds", "joint", "on_leakage", "bin_effects", "groups", "atoms"),
     *("zero", "knots", "scale", "draws"),
 }

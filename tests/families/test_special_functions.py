@@ -127,7 +127,7 @@ def test_kernels(shape):
                 assert result == pytest.approx(float(reference), rel=1e-9)
 
 
-@pytest.mark.parametrize("end, tolerance", [(200.0, 1e-12), (700.0, 1e-7)])
+@pytest.mark.parametrize(("end", "tolerance"), [(200.0, 1e-12), (700.0, 1e-7)])
 def test_the_exponential_of_weights(end, tolerance):
     x = -np.linspace(0.0, end, 1001)
     values = [kernels._exponential(number) for number in x]
