@@ -621,10 +621,11 @@ class AmountItems(AnyItems):
     >>> import soc_pymc as soc
     >>> soc.AmountItems("claims.csv", score="t", amount="paid", events="claims", shape=0.8)
     AmountItems('claims.csv', score='t', amount='paid', events='claims', shape=0.8)
-    >>> columns = {"t": [1, 2], "paid": [3.0, 9.0], "claims": [2, 3], "paid2": [5.0, 33.0]}
+    >>> import pandas as pd
+    >>> claims = pd.DataFrame({"t": [1, 2], "paid": [3, 9], "claims": [2, 3], "paid2": [5, 33]})
     >>> names = {"score": "t", "amount": "paid", "events": "claims", "squares": "paid2"}
-    >>> print(f"{soc.AmountItems(columns, **names, shape='estimate').shape:.2f}")
-    6.55
+    >>> print(f"{soc.AmountItems(claims, **names, shape='estimate').shape:.2f}")
+    3.04
     """
 
     _: KW_ONLY
