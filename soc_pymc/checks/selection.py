@@ -62,6 +62,7 @@ class Best:
 
     fit: Fit
     stats: Statistics
+    of_groups: float = 0.0  # nats that its groups gained
 
     @property
     def prior(self) -> Prior:
@@ -147,8 +148,11 @@ class Selection:
             code = code_of(step.prior)
             if code in self._tried:
                 continue
-            if step.nats < _WORTH:
-                gain = max(step.nats, 0.0)
+            nats = step.nats
+            if self._best.prior.groups and not step.prior.groups:
+                nats = nats - self._best.of_groups
+            if nats < _WORTH:
+                gain = max(nats, 0.0)
                 self._left[code] = f"not fitted: it may gain {gain:.1f} nats"
             elif step.doubt:
                 self._left[code] = f"not fitted: {step.doubt}"
@@ -163,6 +167,7 @@ class Selection:
         old = self._tried[self._chosen]
         if new.loo is None or new is old:
             return
+        of_groups = self._best.of_groups
         if old.loo is not None:
             gain = new.loo.elpd - old.loo.elpd
             if gain < worth:
@@ -170,8 +175,10 @@ class Selection:
                 new.reason = f"{verb} {abs(gain):.1f} nats against {self._chosen}"
                 return
             old.reason = f"{code} gains {gain:.1f} nats"
+            if fit.prior.groups and not self._best.prior.groups:
+                of_groups = gain
         self._chosen = code
-        self._best = Best(fit, self._stats)
+        self._best = Best(fit, self._stats, of_groups)
 
     @property
     def best(self) -> Fit:

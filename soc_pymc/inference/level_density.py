@@ -43,13 +43,11 @@ _DEGREES = 3, 5, 7, 9, 11, 15
 _ERROR = 3e-2
 # rows times pairs and draws at once: 16 MB, so that memory is used again
 _MOST_VALUES = 2_000_000
-# information of a level in units of its coefficients' prior, up to which proposals are made in
-# single precision
-_MOST_INFORMATION = 1e4
 # by whole numbers of 16 bits: many times as fast as normal numbers that are not rounded
 _NORMAL = special.ndtri((np.arange(1 << 16) + 0.5) / (1 << 16))
 _NORMAL /= _NORMAL.std()
 _NONE = np.empty(0, dtype=np.int64)
+_NO_LEVELS = np.empty((0, 0, 0))
 
 
 class _Proposed(NamedTuple):
@@ -95,14 +93,6 @@ class LevelDensity:
         # from both curves' coefficients, which are rotated
         self._turns = [part.laplace.turn for part in built.coordinates.parts]
         rows = len(self._rows.level)
-        diagonal = np.diagonal(self._levels.information, axis1=1, axis2=2)
-        most = float((diagonal * self._rows.scales[self._kind] ** 2).max())
-        self._dtype: Any = np.float32 if most < _MOST_INFORMATION else np.float64
-        self._normals = _NORMAL.astype(self._dtype)
-        precisions = {np.float64, self._dtype}
-        self._information = {
-            dtype: self._levels.information.astype(dtype) for dtype in precisions
-        }
         self._noise = self._draw_noise(1, 1)
         surrogates = self._polynomials()
         has_polynomial = surrogates.reach.min(axis=0) > 0.0
@@ -112,17 +102,13 @@ class LevelDensity:
         per_unit = 1.0 / self._reach[:, :, None]
         middle = (self._rows.shared @ self._levels.centre).reshape(2, -1)
         first, second = self._rows.terms
-        places = _Places(
+        self._places = _Places(
             surrogates.coefficients,
             base=(middle - self._centre).reshape(-1, 1) * per_unit.reshape(-1, 1),
             shared=self._rows.shared * per_unit.reshape(-1, 1),
             location=first.design * per_unit[0],
             dispersion=second.design * per_unit[1],
         )
-        self._places = {
-            dtype: _Places._make(x.astype(dtype) for x in places)
-            for dtype in precisions
-        }
         order = np.argsort(self._rows.level, kind="stable")
         numbers = np.arange(self._rows.number + 1)
         self._ordered = order, np.searchsorted(self._rows.level[order], numbers)
@@ -148,8 +134,8 @@ class LevelDensity:
 
     def _normal(self, *shape: int) -> Floats:
         """Standard normal numbers."""
-        number = self._rng.integers(0, len(self._normals), shape, dtype=np.uint16)
-        return np.take(self._normals, number)
+        number = self._rng.integers(0, len(_NORMAL), shape, dtype=np.uint16)
+        return np.take(_NORMAL, number)
 
     def _draw_noise(self, draws: int, pairs: int) -> Pair:
         """Draws of the coefficients' prior, in units of tau, and of the sites' pulls."""
@@ -179,18 +165,16 @@ class LevelDensity:
         shared, tau, pull = self._pull(point)
         levels, size = self._levels.pull.shape
         noise = self._normal(levels, size, pairs, len(rows))
-        deviations = np.empty((levels, size, 2 * pairs, len(rows)), dtype=self._dtype)
+        deviations = np.empty((levels, size, 2 * pairs, len(rows)))
         log_ratio = np.empty((levels, 2 * pairs, len(rows)))
-        tau, pull = tau.astype(self._dtype), pull.astype(self._dtype)
-        information = self._information[self._dtype]
-        propose(information, tau, pull, noise, deviations, log_ratio)
+        propose(self._levels.information, tau, pull, noise, deviations, log_ratio)
         return _Proposed(shared, deviations, log_ratio), point.log_density
 
     def _log_weights(self, proposed: _Proposed) -> tuple[Floats, "_AtRows"]:
         """Log importance weights (G, N, draws) of proposals, and what is needed for slopes."""
         shared, deviations, log_ratio = proposed
-        places = self._places[deviations.dtype.type]
-        change = (shared - self._levels.centre[:, None]).astype(deviations.dtype)
+        places = self._places
+        change = shared - self._levels.centre[:, None]
         base = (places.shared @ change + places.base).reshape(2, -1, change.shape[1])
         designs = places.location, places.dispersion
         linear = designs, base, *self._ordered
@@ -224,8 +208,7 @@ class LevelDensity:
     def _slopes_of_rows(self, at_rows: "_AtRows", weights: Floats) -> Pair:
         """Weighted slopes in deviations (G, K, N, draws), and in both places (2 rows, draws)."""
         designs, base = at_rows.linear[:2]
-        places = self._places[weights.dtype.type]
-        polynomials = places.coefficients, self._degree
+        polynomials = self._places.coefficients, self._degree
         by_deviation = np.zeros_like(at_rows.deviations)
         by_row = np.zeros_like(base)
         levels, size, *_ = by_deviation.shape
@@ -267,42 +250,39 @@ class LevelDensity:
 
     def bound(self) -> Evaluate:
         """Value and gradient with the same noise for all draws."""
-        part = partial(self._value_and_gradient, self._noise, np.float64)
-        return finite(part, self._chunk(1))
+        return finite(partial(self._value_and_gradient, self._noise), self._chunk(1))
 
     def fresh(self) -> Evaluate:
         """Value and gradient with fresh noise for every draw."""
 
         def part(rows: Floats) -> Pair:
             noise = self._draw_noise(len(rows), _FRESH_PAIRS)
-            return self._value_and_gradient(noise, self._dtype, rows)
+            return self._value_and_gradient(noise, rows)
 
         return finite(part, self._chunk(_FRESH_PAIRS))
 
-    def _value_and_gradient(self, noise: Pair, dtype: Any, rows: Floats) -> Pair:
+    def _value_and_gradient(self, noise: Pair, rows: Floats) -> Pair:
         point = self._coordinates.at(rows)
         shared, tau, pull = self._pull(point)
-        tau, pull, prior_noise, push = (x.astype(dtype) for x in (tau, pull, *noise))
+        prior_noise, push = noise
         # proposals that are smooth in the coordinates
         pushes = prior_noise + tau[:, None] * push
         solution = np.concatenate([pull, pushes], axis=2)
-        no_levels = np.empty((0, 0, 0), dtype)
-        log_det = solve(self._information[dtype], tau, solution, no_levels)
+        log_det = solve(self._levels.information, tau, solution, _NO_LEVELS)
         mean = solution[:, :, :1]
         moves = solution[:, :, 1:]
         log_density = 0.5 * (moves * pushes).sum(axis=1) - 0.5 * log_det[:, None]
         scaled = np.concatenate([mean + moves, mean - moves], axis=2)
-        log_density = np.tile(log_density, (1, 2, 1)).astype(np.float64)
-        log_ratio = log_density - 0.5 * (scaled**2).sum(axis=1)
+        log_ratio = np.tile(log_density, (1, 2, 1)) - 0.5 * (scaled**2).sum(axis=1)
         proposed = _Proposed(shared, tau[:, None] * scaled, log_ratio)
         log_weight, at_rows = self._log_weights(proposed)
         total = np.logaddexp.reduce(log_weight, axis=1)
-        weights = np.exp(log_weight - total[:, None]).astype(dtype)
+        weights = np.exp(log_weight - total[:, None])
         by_deviation, by_row = self._slopes_of_rows(at_rows, weights)
         by_x = tau[:, None] * by_deviation - weights[:, None] * scaled
         of_moves = moves, moves - prior_noise
         by_pull, by_tau = self._slopes(tau, mean, of_moves, weights[:, None], by_x)
-        by_shared = (self._places[dtype].shared.T @ by_row).astype(np.float64)
+        by_shared = self._places.shared.T @ by_row
         by_shared -= np.tensordot(self._levels.coupling, by_pull, ((0, 1), (0, 1)))
         ends = np.cumsum([turn.shape[0] for turn in self._turns])[:-1]
         parts = zip(np.split(by_shared.T, ends, axis=1), self._turns, strict=True)
@@ -325,7 +305,7 @@ class LevelDensity:
             [by_x.sum(axis=2, keepdims=True), plus - minus], axis=2
         )
         variance = np.empty_like(solution[:, :, 0])
-        solve(self._information[tau.dtype.type], tau, solution, variance)
+        solve(self._levels.information, tau, solution, variance)
         by_mean = solution[:, :, 0]
         by_move = solution[:, :, 1:]
         plus, minus = np.split(weights, 2, axis=2)

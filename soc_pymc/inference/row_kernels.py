@@ -3,8 +3,7 @@
 Rows of levels are `(designs, shared, order, ends)`, with places in units of their polynomials: both
 curves' functions (rows, K) of the levels' coefficients, the shared part of both places (2, rows,
 draws), and the rows' numbers level by level, with the ends of the levels among them. Their
-polynomials are `(coefficients, degree)`, of degree -1 where there is none. All numbers of a call
-are of one precision: in single precision loops take half the time.
+polynomials are `(coefficients, degree)`, of degree -1 where there is none.
 """
 
 import numba
@@ -227,8 +226,8 @@ def solve(information, tau, right, diagonal):
     """
     levels, size, columns, draws = right.shape
     log_det = np.empty((levels, draws))
-    root = np.empty((size, size, draws), dtype=tau.dtype)
-    unit = np.empty((1, size, 1, draws), dtype=tau.dtype)
+    root = np.empty((size, size, draws))
+    unit = np.empty((1, size, 1, draws))
     for g in range(levels):
         _factorise(information[g], tau, root, log_det[g])
         for n in range(columns):
@@ -249,8 +248,8 @@ def propose(information, tau, pull, noise, deviations, log_ratio):
     """
     levels, size, pairs, draws = noise.shape
     log_det = np.empty(draws)
-    root = np.empty((size, size, draws), dtype=tau.dtype)
-    squares = np.empty((2, draws), dtype=tau.dtype)
+    root = np.empty((size, size, draws))
+    squares = np.empty((2, draws))
     for g in range(levels):
         _factorise(information[g], tau, root, log_det)
         _solve_root(root, pull, g, 0, 0)
@@ -279,15 +278,14 @@ def propose(information, tau, pull, noise, deviations, log_ratio):
 def _add_functions(design, deviations, place):
     """Add a row's functions (k,) times deviations (k, S), four at a time."""
     last = len(design) - 1
-    none = design[0] - design[0]  # a 0.0 would be of another precision
     for k in range(0, last + 1, 4):
         second = min(k + 1, last)
         third = min(k + 2, last)
         fourth = min(k + 3, last)
         a = design[k]
-        b = design[second] if second > k else none
-        c = design[third] if third > second else none
-        d = design[fourth] if fourth > third else none
+        b = design[second] if second > k else 0.0
+        c = design[third] if third > second else 0.0
+        d = design[fourth] if fourth > third else 0.0
         of_a = deviations[k]
         of_b = deviations[second]
         of_c = deviations[third]
@@ -324,7 +322,7 @@ def add_values(rows, deviations, polynomials, total, outside):
     coefficients, degree = polynomials
     order, ends = rows[2:]
     number = total.shape[1]
-    u = np.empty(number, dtype=coefficients.dtype)
+    u = np.empty(number)
     v = np.empty_like(u)
     inner = np.empty_like(u)
     value = np.empty_like(u)
@@ -377,7 +375,7 @@ def add_slopes(rows, deviations, polynomials, weights, by_deviation, by_row):
     coefficients, degree = polynomials
     of_first, of_second = rows[0]
     order, ends = rows[2:]
-    u = np.empty(weights.shape[1], dtype=coefficients.dtype)
+    u = np.empty(weights.shape[1])
     v = np.empty_like(u)
     inner = np.empty_like(u)
     by_u = np.empty_like(u)

@@ -26,6 +26,32 @@ def case_statistics(name, frame, bins=20, **options):
     return soc.summarize(FAMILIES[name].items(frame), bins=bins, **QUIET, **options)
 
 
+@pytest.mark.parametrize(("nats", "tried"), [(31.5, True), (30.5, False)])
+def test_a_step_that_drops_groups_must_gain_more_than_these(nats, tried, monkeypatch):
+    """Groups gained 30 nats: a mixture that has no groups may gain 30 less than its shape."""
+    pooled, grouped = soc.Gamma(groups=False), soc.Gamma()
+    mixture = soc.GammaMixture(groups=False)
+    elpd = {pooled: -40.0, grouped: -10.0, mixture: -20.0}
+    each = {code_of(prior): np.full(64, total / 64) for prior, total in elpd.items()}
+    few = np.ones(64, dtype=int), np.full(64, 0.1)
+    monkeypatch.setattr(
+        selection,
+        "left_out",
+        lambda code, *_, **__: (LeftOut(few[0], each[code], few[1], p=0.0, draws=1000), ""),
+    )
+    steps = iter([selection.Step(grouped, 30.0)]), iter([selection.Step(mixture, nats)])
+    kinds = [[lambda *_, these=these: these] for these in steps]
+    monkeypatch.setattr(selection, "_KINDS", kinds)
+    stats = SimpleNamespace(family=GAMMA, groups=("a", "b"))
+    search = selection.Selection(stats, lambda prior: SimpleNamespace(prior=prior), str)
+    search.run()
+    assert search.best.prior == grouped
+    reasons = search.table().set_index("prior")["reason"]
+    left = "not fitted: it may gain 0.5 nats"
+    lost = "loses 10.0 nats against soc.Gamma()"
+    assert reasons[code_of(mixture)] == (lost if tried else left)
+
+
 @pytest.mark.slow
 def test_a_term_in_exposure_is_chosen_and_saved(tmp_path):
     stats = case_statistics("gamma", faulty_frame("exposure"))
