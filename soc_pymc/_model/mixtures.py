@@ -323,9 +323,10 @@ class MixtureCells:
         items = self.items[cells, None]
         number = np.add.reduceat(items, edges)
         ratio = items.astype(np.float32) / mixed
+        density = self.density[cells]
         pull = np.empty_like(single)
         for row, pull_of_row in zip(rows, pull, strict=True):
-            np.matmul(self.density[cells][row].T, ratio[row], out=pull_of_row)
+            np.matmul(density[row].T, ratio[row], out=pull_of_row)
         zeros = np.zeros_like(share)  # items for which theta is 0
         if len(self.atom):
             zeros = share * np.add.reduceat(ratio * self.atom[cells, None], edges)

@@ -19,6 +19,7 @@ from ..families import OUTCOMES, family_of_kind
 from ..families.family import Family, Outcome
 from ..families.scales import Bounds
 from .formulas import FOLD_PRIME, MOST_FOLDS, near_whole
+from .shapes import LEAST_SHAPE, MOST_SHAPE, shape_of
 from .sources import chosen, kind_of
 
 if TYPE_CHECKING:
@@ -267,7 +268,7 @@ def _read_from_arrow(role: str, values: "pa.Array | pa.ChunkedArray") -> Any:
 
 
 # of amounts, with room for the limits of Exponential and of equal amounts
-_SHAPE = Real(above=1e-3, below=1e6)
+_SHAPE = Real(above=LEAST_SHAPE, below=MOST_SHAPE)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -654,8 +655,6 @@ class AmountItems(AnyItems):
             object.__setattr__(self, "squares", None)
 
     def _estimated_shape(self) -> float:
-        from .shapes import shape_of  # which loads Ibis
-
         amount = self.amount or self.average
         if not (self.squares and amount and self.events):
             raise ItemsError(
