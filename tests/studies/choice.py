@@ -4,17 +4,19 @@
     python -m tests.studies choice halves [--names flights homeruns] [--tables 20]
 
 `zeros` counts tables in which it finds a share of theta that is 0: 8 events an item. `halves` fits
-half of at most 4,000 rows of a real table and predicts the other half. Regret is what it loses in
-nats an item to the candidate that is best there on average; coverage is that of its central 90%
-intervals of outcomes, by fifth of score and of size. Tables are shown as they end.
+half of at most 4,000 rows of a real table and predicts the other half. Regret is what a rule loses
+in nats an item to the candidate that is best there on average; coverage is that of the choice's
+central 90% intervals of outcomes, by fifth of score and of size. Tables are shown as they end.
 """
 
+import warnings
 from collections.abc import Mapping
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy import special
 
 import soc_pymc as soc
 from soc_pymc._lib.reprs import code_of
@@ -89,52 +91,89 @@ TABLES: Mapping[str, tuple[Any, dict[str, str]]] = {
 
 
 def candidates(prior: Any, grouped: bool) -> list[Any]:
-    """The default prior, then all others that the choice may end in."""
+    """The default prior, then all others that the choice may end in, the simplest first."""
     terms = product((None, soc.Spline()), (False, True) if grouped else (False,))
     plain = [type(prior)(exposure=term, groups=groups) for term, groups in terms]
     return plain + [mixture_of(prior) for prior in plain]
 
 
 def halves(names: list[str], tables: int) -> None:
-    """Print the regret of the choice on each real table, and the coverage of its intervals."""
+    """Print the regret of the choice and of other rules on each real table, and coverage."""
     for name in names:
         kind, frame, roles = real(name)
-        rows = [_half(kind, frame, roles, seed) for seed in range(tables)]
-        table = pd.DataFrame([row for row, _ in rows])
-        priors = table.drop(columns=["auto", "seconds", "chosen"])
+        halved = [_half(kind, frame, roles, seed) for seed in range(tables)]
+        priors = pd.DataFrame([half.priors for half in halved])
         best = priors.mean().idxmax()
-        regret = table[best] - table["auto"]
-        summary = {"halves": tables, "best": best, "regret": regret.mean()}
-        summary |= {"largest": regret.max(), "se": regret.std() / np.sqrt(tables)}
-        summary |= {"default": (table[best] - priors.iloc[:, 0]).mean()}
-        summary |= {"CPU seconds": table["seconds"].median(), "most": table["seconds"].max()}
-        common.show(pd.Series(summary), name)
-        common.show(table["chosen"].value_counts())
-        common.show(pd.concat([part for _, part in rows]).groupby(["of", "fifth"]).mean())
+        regret = pd.DataFrame([half.rules for half in halved]).rsub(priors[best], axis=0)
+        regret["default"] = priors[best] - priors.iloc[:, 0]
+        columns = {"mean": regret.mean(), "largest": regret.max()}
+        columns["se"] = regret.std() / np.sqrt(tables)
+        common.show(pd.DataFrame(columns), f"{name}: {tables} halves, best is {best}")
+        auto = pd.DataFrame(
+            [(half.chosen, half.seconds) for half in halved], columns=["chose", "s"]
+        )
+        common.show(auto.groupby("chose")["s"].agg(["count", "median", "max"]))
+        coverage = pd.concat([half.coverage for half in halved])
+        common.show(coverage.groupby(["of", "fifth"]).mean())
 
 
-def _half(kind: Any, frame: pd.DataFrame, roles: Any, seed: int) -> tuple[dict[str, Any], Any]:
-    """Mean log density of the other half by prior, and coverage by fifth of score and size."""
+class Half(NamedTuple):
+    """What the fits to a half of a table say of the other half, in nats an item."""
+
+    priors: dict[str, float]
+    rules: dict[str, float]  # of choice, or of weights
+    chosen: str
+    seconds: float
+    coverage: pd.DataFrame  # of the choice, by fifth of score and size
+
+
+def _half(kind: Any, frame: pd.DataFrame, roles: Any, seed: int) -> Half:
     sample = frame.sample(min(_ROWS, len(frame)), random_state=seed)
     middle = len(sample) // 2
     train, test = kind(sample[:middle], **roles), kind(sample[middle:], **roles)
     stats = common.summarize(train, joint=True, on_leakage="ignore")
     auto, seconds = common.timed(lambda: common.fit(stats, "auto"))
-    row = {}
-    fits = {code_of(auto.prior): auto}
+    chosen = code_of(auto.prior)
+    fits = {}
     for prior in candidates(stats.family.prior(), "group" in roles):
         code = code_of(prior)
         try:
-            row[code] = _log_density(fits.get(code) or common.fit(stats, prior), test)
+            fits[code] = auto if code == chosen else common.fit(stats, prior)
         except soc.FitError:  # too many groups for a grid of theta in each
             continue
-    row |= {"auto": _log_density(auto, test), "seconds": seconds, "chosen": code_of(auto.prior)}
-    return row, _coverage(auto, test)
+    densities = pd.DataFrame({code: _log_density(fit, test) for code, fit in fits.items()})
+    rules = {rule: _mixed(densities, weight) for rule, weight in _rules(fits, stats).items()}
+    rules["auto"] = float(_log_density(auto, test).mean())
+    priors = densities.mean().to_dict()
+    return Half(priors, rules, chosen, seconds, _coverage(auto, test))
 
 
-def _log_density(fit: soc.Fit, items: Any) -> float:
+def _rules(fits: dict[str, soc.Fit], stats: soc.Statistics) -> dict[str, pd.Series]:
+    """Weights of fits by other rules, from leave-one-out on the items that made them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", soc.ConvergenceWarning)
+        table = soc.compare(fits, stats, progress=False)
+    elpd = table["elpd"].dropna()
+    alike = table["elpd_diff"] >= -2.0 * table["dse"]
+    simplest = next(code for code in fits if alike[code])
+    return {
+        "simplest within 2 dse": pd.Series({simplest: 1.0}),
+        "best elpd": pd.Series({elpd.idxmax(): 1.0}),
+        "stacking": table["weight"].dropna(),
+        "pseudo-BMA": np.exp(elpd - elpd.max()) / np.exp(elpd - elpd.max()).sum(),
+    }
+
+
+def _mixed(densities: pd.DataFrame, weight: pd.Series) -> float:
+    """Mean log density of items under a mixture of fits with these weights."""
+    weight = weight[weight > 0.0]
+    log_density = densities[weight.index] + np.log(weight)
+    return float(special.logsumexp(log_density, axis=1).mean())
+
+
+def _log_density(fit: soc.Fit, items: Any) -> np.ndarray:
     columns = observe(fit.curves, items).columns
-    return float(posterior_of(fit).log_mean_density(columns).mean())
+    return posterior_of(fit).log_mean_density(columns)
 
 
 def _coverage(fit: soc.Fit, items: Any) -> pd.DataFrame:
