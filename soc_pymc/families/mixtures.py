@@ -42,9 +42,9 @@ STEP = 0.35
 LOWEST = -700.0
 # share of the weights of Gammas and Betas that allows heavier tails
 WEIGHT_FLOOR = 1e-3
-# for which it pays to begin with a line through others
+# number of draws from which linear first guesses pay
 _MANY_DRAWS = 20
-# residual in both curves that is accepted where rounding allows no less
+# residual in both curves that is accepted as rounding error
 ROUGH = 1e-5
 _SHORTEST = 0.02  # share of the line from the pilot's curves
 _SOLVED_AT_ONCE = 1 << 15  # weights solved for at once, which fit in the cache
@@ -132,8 +132,8 @@ class CurveBounds(NamedTuple):
     dispersion: Floats
     unit: Floats
     middle: Floats  # mean of the pilot for Betas, otherwise 0
-    farthest: Floats  # of the location on both sides
-    low: Floats  # of the dispersion
+    farthest: Floats  # largest distance of the location
+    low: Floats  # bounds of the dispersion
     high: Floats
 
     @property
@@ -234,7 +234,7 @@ class Components(ABC):
     """Components of one family around base distributions from its curves."""
 
     name: str
-    # of the positions, in spreads of the base
+    # first and last position, in spreads of the base distribution
     component_ends: tuple[float, float]
     # from a normal law of log or logit theta (0) to the family's (1)
     has_path: bool = True
@@ -274,9 +274,9 @@ class Components(ABC):
         """Log weights (n, R) of the pilot's law, less those of its parameters in closed form."""
         return 0.0
 
-    @abstractmethod
     def zero(self, a: Floats) -> Pair:
-        """Parameters of theta = 0, from the first parameter of a component."""
+        """Parameters of theta = 0, from the first parameter of a component, if theta can be 0."""
+        raise NotImplementedError
 
     @abstractmethod
     def curvature(self, y: Floats, size: Floats, variance: Floats) -> Triple:
