@@ -493,6 +493,9 @@ class GammaInverseGamma(InverseGammaFormulas, Family):
             gamma += rise, -room * bend
         return along_path(curves, grid, gamma, slopes)
 
+    def zero(self, a: Floats) -> Pair:
+        return a, np.full(len(a), 1e-100)
+
     def curvature(self, y: Floats, size: Floats, variance: Floats) -> Triple:
         sharpness = 1.0 / (variance + reciprocal(self.shape * size))
         return reciprocal(y), -reciprocal(size), sharpness

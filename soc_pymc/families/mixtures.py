@@ -274,9 +274,9 @@ class Components(ABC):
         """Log weights (n, R) of the pilot's law, less those of its parameters in closed form."""
         return 0.0
 
+    @abstractmethod
     def zero(self, a: Floats) -> Pair:
-        """Parameters of theta = 0, from the first parameter of a component, if theta can be 0."""
-        raise NotImplementedError
+        """Parameters of theta = 0, from the first parameter of a component."""
 
     @abstractmethod
     def curvature(self, y: Floats, size: Floats, variance: Floats) -> Triple:
