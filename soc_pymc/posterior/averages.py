@@ -23,8 +23,8 @@ from .item_columns import (
     ThetaMixture,
     in_chunks,
     own_outcomes,
-    prior_columns,
     select,
+    without,
 )
 from .predictive import EstimatedNoise, Posterior, posterior_under, widened
 from .prior_build import table_of, why_no_table
@@ -39,6 +39,8 @@ _SMALL = 1e-4
 # items that prove a mesh; error allowed, in widths of the interval
 _SAMPLE = 40
 _WITHIN = 0.02
+# roles that items of a mesh share
+_SHARED = ("group", "noise_df")
 # draws of distributions of items left out, which tests of thousands of items compare
 _DRAWS_WITHOUT = 250
 # items of a group, on average, from which its part of the table takes less time than all draws, and
@@ -54,9 +56,11 @@ _Summary = Callable[[Floats, Callable[[], Any], Floats, Sequence[Floats]], Float
 
 def table_items(curves: Curves, columns: Columns) -> prior_table.Observed:
     """Items as the prior table takes them."""
-    size = None if curves.prior.exposure is None else columns[curves.outcome.size]
-    group = columns["group"].astype(object) if curves.groups else None
     outcomes = own_outcomes(curves.outcome, columns)
+    size = None
+    if curves.prior.exposure is not None:
+        size = columns[curves.outcome.size]
+    group = columns["group"].astype(object) if curves.groups else None
     return prior_table.Observed(columns["score"], *outcomes, size, group)
 
 
@@ -121,13 +125,13 @@ def _on_meshes(
     Alike are items of one atom, group and whole outcome; of several if these are not close enough.
     """
     curves = posterior.curves
-    keys = pd.DataFrame({"atom": curves.atom(columns["score"][items])}, items)
-    keys["group"] = columns["group"][items] if curves.groups else ""
-    keys["outcome"] = own_outcomes(curves.outcome, columns)[0][items]
-    keys["df"] = columns["noise_df"][items] if "noise_df" in columns else 0.0
-    roles = [["atom", "group", "df", "outcome"], ["atom", "group", "df"]]
+    shared = {name: columns[name][items] for name in _SHARED if name in columns}
+    shared["atom"] = curves.atom(columns["score"][items])
+    outcome, _ = own_outcomes(curves.outcome, columns)
+    keys = pd.DataFrame({**shared, "outcome": outcome[items]}, items)
     # hardly two values are equal
-    for keyed in roles if curves.outcome.whole else roles[1:]:
+    roles = [[*keys], [*shared]] if curves.outcome.whole else [[*shared]]
+    for keyed in roles:
         grids: list[Ints] = []
         for alike in keys.groupby(keyed).groups.values():
             part = alike.to_numpy()
@@ -147,18 +151,21 @@ def _on_mesh(posterior: Posterior, score: Scorer, columns: Columns) -> Floats | 
     positive = curves.outcome.positive
     outcome, size = own_outcomes(curves.outcome, columns)
     centre, unit = _expected_outcome(curves, columns)
-    surprise = ((np.log1p(outcome) if positive else outcome) - centre) / unit
+    place = np.log1p(outcome) if positive else outcome
+    surprise = (place - centre) / unit
     position = curves.position("mean", columns["score"])
     at_items = np.column_stack([position, np.log(size + _TINY), surprise])
     coordinates = columns["score"], size, outcome
     varied = [k for k, values in enumerate(coordinates) if np.ptp(values) > 0.0]
     points = at_items[:, varied]
-    axes = [np.linspace(x.min(), x.max(), _POINTS[len(varied)]) for x in points.T]
+    number = _POINTS[len(varied)]
+    axes = [np.linspace(x.min(), x.max(), number) for x in points.T]
     mesh = np.meshgrid(*axes, indexing="ij")
     if not axes or 2 * mesh[0].size + _SAMPLE > len(points):
         return None
     at_mesh = dict(zip(varied, map(np.ravel, mesh), strict=True))
-    shape = _shape(score(_at_places(curves, columns, at_mesh)), positive)
+    mesh_items = _at_places(curves, columns, at_mesh)
+    shape = _shape(score(mesh_items), positive)
     if not np.isfinite(shape).all():
         return None
     on_mesh = shape.T.reshape(*mesh[0].shape, -1)
@@ -204,15 +211,17 @@ def _expected_outcome(curves: Curves, columns: Columns) -> Pair:
 
 def _shape(rows: Floats, positive: bool) -> Floats:
     """Quantiles without the scale of the posterior."""
-    mean, sd, _, *quantiles = rows
+    mean, sd = rows[:2]
+    quantiles = rows[3:]
     if positive:
-        return np.log(np.maximum(np.array(quantiles) / mean, _SMALL))
-    return (np.array(quantiles) - mean) / sd
+        return np.log(np.maximum(quantiles / mean, _SMALL))
+    return (quantiles - mean) / sd
 
 
 def _quantiles(rows: Floats, shape: Floats, positive: bool) -> Floats:
     """Inverse of `_shape`."""
-    return rows[0] * np.exp(shape) if positive else rows[0] + rows[1] * shape
+    mean, sd = rows[:2]
+    return mean * np.exp(shape) if positive else mean + sd * shape
 
 
 # --- outcomes ------------------------------------------------------------------------------------
@@ -221,7 +230,7 @@ def _quantiles(rows: Floats, shape: Floats, positive: bool) -> Floats:
 def cdf_interval(posterior: Posterior, columns: Columns) -> Pair:
     """P(Y < y) and P(Y <= y), each (n,); equal if continuous."""
     outcomes = own_outcomes(posterior.outcome, columns)
-    before = prior_columns(posterior.outcome, columns)
+    before = without(columns, posterior.outcome.observed)
     return further_cdf_interval(posterior, before, *outcomes)
 
 
@@ -318,7 +327,8 @@ class _Further:
         parameters = family.to_parameters(*self.members)
         mean, sd, _ = family.outcome_moments(*parameters, size)
         centre = self.theta.average(mean)
-        return centre, np.sqrt(self.theta.average(sd**2 + (mean - centre) ** 2))
+        variance = self.theta.average(sd**2 + (mean - centre) ** 2)
+        return centre, np.sqrt(variance)
 
 
 def _further(
@@ -349,7 +359,7 @@ def _thetas(
     curves = posterior.curves
     closely = posterior.outcome.observed in columns
     has_table = not why_no_table(curves)
-    columns = {name: values for name, values in columns.items() if name != "spread"}
+    columns = without(columns, "spread")
     flagged = np.full(len(columns["score"]), closely or not has_table)
     if has_table:
         for part, theta in _table_nodes(posterior, columns, for_outcomes=True):
@@ -364,14 +374,14 @@ def _table_nodes(
     posterior: Posterior, columns: Columns, for_outcomes: bool = False
 ) -> Iterator[tuple[Ints, prior_table.Mixture]]:
     """Nodes of the table given the outcomes, if any, part by part."""
-    table = table_of(posterior.curves)
-    observed = posterior.outcome.observed in columns
-    if not (isinstance(posterior, EstimatedNoise) and observed):
-        yield from prior_table.posterior_nodes(
-            table, table_items(posterior.curves, columns), for_outcomes
-        )
+    curves = posterior.curves
+    table = table_of(curves)
+    observed = posterior.outcome.observed
+    if not (isinstance(posterior, EstimatedNoise) and observed in columns):
+        items = table_items(curves, columns)
+        yield from prior_table.posterior_nodes(table, items, for_outcomes)
         return
-    before = table_items(posterior.curves, prior_columns(posterior.outcome, columns))
+    before = table_items(curves, without(columns, observed))
     for part, theta in prior_table.posterior_nodes(table, before):
         yield part, _given_noise(posterior, select(columns, part), theta)
 
@@ -383,26 +393,24 @@ def _given_noise(
     """Nodes given outcomes and each true noise."""
     family = posterior.family
     weight = _node_weights(before)
-    *theta, log_density = posterior.by_noise(
-        items, family.to_curves(before.a, before.b)
-    )
+    members = family.to_curves(before.a, before.b)
+    *theta, log_density = posterior.by_noise(items, members)
     log_total = special.logsumexp(log_density, axis=0)
     share = np.exp(log_density - log_total)
     if posterior.prior.gridded:
-        reweighted = prior_table.reweighted(
+        weight, shifted = prior_table.reweighted(
             before.loadings, weight, log_total, prior_table.ARRAYS
         )
-        weight, shifted = reweighted
         close = shifted.sum(axis=0) <= prior_table.MOST_MOVED
     else:
         means = family.mean(*theta)
         of_node = (share * means).sum(axis=0)
-        within = (share * (family.variance(*theta) + (means - of_node) ** 2)).sum(
-            axis=0
-        )
+        squares = family.variance(*theta) + (means - of_node) ** 2
+        of_nodes = (share * squares).sum(axis=0)
+        within = (weight * of_nodes).sum(axis=0)
         mean = (weight * of_node).sum(axis=0)
         between = (weight * (of_node - mean) ** 2).sum(axis=0)
-        close = between <= prior_table.MOST_APART * (weight * within).sum(axis=0)
+        close = between <= prior_table.MOST_APART * within
     weight = weight * share
     zero = None
     if before.zero is not None:
@@ -483,8 +491,9 @@ def _over_members(
     family = posterior.family
     summaries = np.full((number, len(columns["score"])), np.nan)
     if not follows_draws(curves, len(columns["score"])):
-        before = table_items(curves, prior_columns(posterior.outcome, columns))
-        for part, theta in prior_table.posterior_nodes(table_of(curves), before, True):
+        table = table_of(curves)
+        before = table_items(curves, without(columns, posterior.outcome.observed))
+        for part, theta in prior_table.posterior_nodes(table, before, True):
             members = family.to_curves(theta.a, theta.b)
             members = widened(curves, members, columns, part)
             items = select(columns, part)
@@ -513,11 +522,10 @@ def given_listed(
     """Weights of members and loadings of their covariance, given that items are in their table."""
     total = (weight * listed).sum(axis=0)
     conditional = weight * listed / total
-    changes = (
-        (loading * listed, (loading * listed).sum(axis=0)) for loading in loadings
-    )
+    listed_loadings = [loading * listed for loading in loadings]
     return conditional, [
-        (loading - conditional * change) / total for loading, change in changes
+        (loading - conditional * loading.sum(axis=0)) / total
+        for loading in listed_loadings
     ]
 
 
@@ -539,9 +547,8 @@ def _density_moments(
     mean = (weight * density).sum(axis=0)
     full = high + np.log(mean)
     if loadings:
-        variance = np.log1p(
-            sum(((loading * density).sum(axis=0) / mean) ** 2 for loading in loadings)
-        )
+        changes = ((loading * density).sum(axis=0) / mean for loading in loadings)
+        variance = np.log1p(sum(change**2 for change in changes))
         return np.stack([full, full - variance, variance])
     without = low - np.log((weight * np.exp(low - log_density)).sum(axis=0))
     centre = (weight * log_density).sum(axis=0)

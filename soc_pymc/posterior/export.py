@@ -480,14 +480,13 @@ class _Sheet:
         self.definitions[name] = rows.limit(_ALL) if self.engine == "postgres" else rows
         return ibis.table(rows.schema(), name=name)
 
-    def add(self, **values: Any) -> "_Sheet":
+    def add(self, **values: Any) -> None:
         """Add columns, computed once each."""
         new = {f"soc_{name}": value for name, value in values.items()}
         if new.keys().isdisjoint([*self._rows.columns, *self._pending]):
             self._pending |= new
         else:
             self.rows = self.apart(self.rows.mutate(**new))
-        return self
 
     def joined(self, left: Any, right: Any, keys: Sequence[str]) -> Any:
         """Pairs of rows with equal keys.
@@ -596,7 +595,9 @@ def _reads(value: Any) -> set[str]:
 
 def _sheet_of(curves: Curves, table: Any, engine: str) -> _Sheet:
     """The user's table, whose items have score, outcome, size and group as keys."""
-    keys = [f"soc_{key}" for key in ("t", "y", "n", *["code"] * bool(curves.groups))]
+    keys = ["soc_t", "soc_y", "soc_n"]
+    if curves.groups:
+        keys.append("soc_code")
     return _Sheet(table, keys, engine, {})
 
 
@@ -613,20 +614,17 @@ def _expression(
     nodes = _with_averages(items, curves, nodes)
     if len(levels):
         _add_quantiles(items, nodes, curves, levels)
-    mean, variance = prior_table.with_zeros(
-        items["mean"], items["variance"], items["p_zero"]
-    )
+    averages = items["mean"], items["variance"], items["p_zero"]
+    mean, variance = prior_table.with_zeros(*averages)
+    items.add(theta_mean=mean, theta_var=variance, theta_sd=variance.sqrt())
     *names, _ = _new_columns(curves, levels)
-    scored = items.add(
-        theta_mean=mean, theta_var=variance, theta_sd=variance.sqrt()
-    ).only(*names, "flagged")
+    scored = items.only(*names, "flagged")
     # bad items have harmless keys; no item is left if the prior's table belongs to another fit
     joined = sheet.joined(rows, scored, sheet.keys)
     null = ibis.null("float64")
-    new = {name: joined.soc_good.ifelse(joined[f"soc_{name}"], null) for name in names}
-    new["flagged"] = joined.soc_good.ifelse(
-        joined.soc_flagged > 0, ibis.null("boolean")
-    )
+    good = joined.soc_good
+    new = {name: good.ifelse(joined[f"soc_{name}"], null) for name in names}
+    new["flagged"] = good.ifelse(joined.soc_flagged > 0, ibis.null("boolean"))
     return joined.select(*table.columns, **new)
 
 
@@ -641,7 +639,8 @@ def _with_keys(sheet: _Sheet, curves: Curves, roles: Roles) -> Any:
     rule = outcome.complete.validity
     table = sheet.rows
     numbers = roles.only("score", outcome.observed, outcome.size)
-    t, y, n = values = [*map(sheet.keep, read_columns(table, numbers).values())]
+    values = [*map(sheet.keep, read_columns(table, numbers).values())]
+    t, y, n = values
     good = (t > axis["low"]) & (t < axis["high"])
     # which needs no position
     for atom in meta["atoms"]:

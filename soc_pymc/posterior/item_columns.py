@@ -102,9 +102,9 @@ def places(
     return columns["score"], columns.get("group"), columns.get(outcome.size)
 
 
-def prior_columns(outcome: Outcome, columns: Columns) -> Columns:
-    """Columns of items whose outcomes are not seen yet."""
-    return {name: x for name, x in columns.items() if name != outcome.observed}
+def without(columns: Columns, role: str) -> Columns:
+    """Columns of all other roles; without outcomes, items are those before they are seen."""
+    return {name: values for name, values in columns.items() if name != role}
 
 
 def in_chunks(
@@ -180,11 +180,11 @@ def _check_groupings(
     curves: Curves, roles: Roles, remedy: str, error: type[Exception]
 ) -> None:
     """Refuse other columns of groups than the fit's."""
-    known, columns = (tuple(r.groups.values()) for r in (curves.roles, roles))
+    known = tuple(curves.roles.groups.values())
+    columns = tuple(roles.groups.values())
     if not columns:
-        raise error(
-            f"the fit has curves for each of {counted(len(curves.groups), 'group')}, and {remedy}"
-        )
+        number = counted(len(curves.groups), "group")
+        raise error(f"the fit has curves for each of {number}, and {remedy}")
     swapped = columns != known and set(columns) == set(known)
     if known and (len(columns) != len(known) or swapped):
         fitted, present = (" and ".join(map(repr, names)) for names in (known, columns))
@@ -399,7 +399,9 @@ def bin_scores_of(curves: Curves, stats: Statistics) -> BinScores:
     """Mean scores of bins, and the variance of theta by their spread."""
     scale = curves.axis("mean").local
     bins = BinPositions.of(stats, scale, bool(stats.groups))
-    labels = np.array(stats.groups, dtype=object)[bins.group] if curves.groups else None
+    labels = None
+    if curves.groups:
+        labels = np.array(stats.groups, dtype=object)[bins.group]
     # a term in exposure shifts the whole curve of a bin, so any exposure will do
     size = np.ones(len(bins.mean))
     below, above = (

@@ -152,28 +152,25 @@ def _divided(edges: Floats, number: int) -> Floats:
     width = np.diff(edges)
     parts = np.ceil(number * width / width.sum()).astype(int)
     ends = np.append(0, np.cumsum(parts))
-    return np.interp(np.arange(ends[-1] + 1), ends, edges) if len(edges) else edges
+    return np.interp(np.arange(ends[-1] + 1), ends, edges)
 
 
 def _edges(curves: Curves) -> Floats:
     """Edges of cells on the score's axis: knots, places between them, and where curves jump."""
     axis = curves.axis("mean")
-    names = [
-        "mean_knot",
-        "variance_knot",
-        *["weight_knot"] * bool(curves.prior.gridded),
-    ]
+    names = ["mean_knot", "variance_knot"]
+    if curves.prior.gridded:
+        names.append("weight_knot")
     knots = np.unique(np.concatenate([*map(curves.knots, names)]))
     if axis.scale == RANK:
         return _divided(np.union1d(knots, [0.0, 1.0]), _CELLS)
     reach = _BEYOND * (float(np.ptp(knots)) or 1.0)
     low = knots[0] - reach
     high = knots[-1] + reach
-    outer = (
-        np.linspace(low, knots[0], _OUTER + 1),
-        np.linspace(knots[-1], high, _OUTER + 1),
-    )
-    edges = np.unique(np.concatenate([*outer, _divided(knots, _CELLS)]))
+    below = np.linspace(low, knots[0], _OUTER + 1)
+    above = np.linspace(knots[-1], high, _OUTER + 1)
+    inner = _divided(knots, _CELLS)
+    edges = np.unique(np.concatenate([below, inner, above]))
     # next to 0 there may be no further score
     edges = edges[axis.local.holds(axis.inverse(edges))]
     if curves.prior.bin_effects:
@@ -197,10 +194,8 @@ def _size_edges(curves: Curves) -> Floats:
     atoms = np.log(curves.size_atoms)
     # an atom has a cell of its own, and sizes beyond the outermost one a further cell
     ends = (atoms + SIZE_WIDTH * np.array([[-2.0], [-1.0], [1.0], [2.0]])).ravel()
-    inside = (
-        np.abs(edges[:, None] - atoms).min(axis=1, initial=np.inf) < 2.0 * SIZE_WIDTH
-    )
-    return np.union1d(edges[~inside], ends)
+    gap = np.abs(edges[:, None] - atoms).min(axis=1, initial=np.inf)
+    return np.union1d(edges[gap >= 2.0 * SIZE_WIDTH], ends)
 
 
 class _Made(NamedTuple):
@@ -285,17 +280,16 @@ class _Cells:
         """Columns of the nodes of a group, in all its cells or at least in some."""
         number = len(self._degree)
         mixture = self._curves.prior.gridded
-        asked = np.bincount(
-            np.arange(number) if cells is None else cells, minlength=number
-        )
+        asked = np.zeros(number, dtype=bool)
+        asked[slice(None) if cells is None else cells] = True
         with self._lock:
             if label not in self._groups:
                 nothing = np.full((number, 1, 3, len(self._terms)), np.nan)
                 loadings = np.zeros((number, 1, _MOST_LOADINGS if mixture else 0))
-                columns = self._columns(nothing, loadings, np.zeros(number, dtype=bool))
-                self._groups[label] = _Group(columns)
+                wide = np.zeros(number, dtype=bool)
+                self._groups[label] = _Group(self._columns(nothing, loadings, wide))
             group = self._groups[label]
-            missing = np.flatnonzero((asked > 0) & ~group.is_made)
+            missing = np.flatnonzero(asked & ~group.is_made)
             if len(missing):
                 make = self._components if mixture else self._rules
                 group.add([self._fitted(made) for made in make(label, missing)])
@@ -311,10 +305,8 @@ class _Cells:
             is_alike = degrees == degree
             fitted = coefficients[is_alike]
             # where curves are lines, weights stay the same
-            for rows, most in (
-                (slice(0, 1), degree if degree > 1 else 0),
-                (slice(1, 3), degree),
-            ):
+            of_weights = degree if degree > 1 else 0
+            for rows, most in ((slice(0, 1), of_weights), (slice(1, 3), degree)):
                 used = np.flatnonzero(power[:, 0] <= most)
                 x, w = self._places[:, :, None] ** power[used].T[:, None]
                 values = made.values[is_alike, :, rows]
@@ -343,9 +335,8 @@ class _Cells:
 
     def _rules(self, label: str, cells: Ints) -> Iterator[_Made]:
         """Gauss rules of the draws' curves."""
-        (location, further_location), (dispersion, further_dispersion) = curves = [
-            *self._along_axes(label)
-        ]
+        curves = [*self._along_axes(label)]
+        (location, further_location), (dispersion, further_dispersion) = curves
         draws = location.shape[1]
         location_sd, dispersion_sd = (
             np.sqrt(np.maximum(_covariances(x, x), 0.0)) for x in curves
@@ -360,7 +351,7 @@ class _Cells:
         felt_share = felt_sd / np.maximum(dispersion_sd, _LEAST_SD)
         by_kind = np.stack(
             [
-                [np.maximum(location_spread, share * shared_sd), share * dispersion_sd]
+                (np.maximum(location_spread, share * shared_sd), share * dispersion_sd)
                 for share in (felt_share, 1.0)
             ]
         )
@@ -383,9 +374,8 @@ class _Cells:
                 is_felt = np.repeat(~self._is_unseen[part], self._row.shape[1])
                 is_felt &= family.saturates
                 dispersions[is_felt] = family.felt(dispersions[is_felt])
-                rules = gauss_rules(
-                    location[row] + further_location[column], dispersions, pair
-                )
+                locations = location[row] + further_location[column]
+                rules = gauss_rules(locations, dispersions, pair)
                 beyond = family.unfelt(rules[is_felt, 2])
                 rules[is_felt, 2] = np.minimum(beyond, most[is_felt])
                 values.append(rules.reshape(len(part), -1, *rules.shape[1:]))
@@ -413,9 +403,8 @@ class _Cells:
         family = self._curves.family
         weights = self._curves.once(SmoothWeights)
         number = _DRAWS if self._curves.prior.exposure is None else _FEWER_DRAWS
-        step = max(
-            1, _WEIGHTS_AT_ONCE // (number * self._places.shape[1] * weights.number)
-        )
+        numbers = number * self._places.shape[1] * weights.number
+        step = max(1, _WEIGHTS_AT_ONCE // numbers)
         for part in (cells[i : i + step] for i in range(0, len(cells), step)):
             score = self._score.ravel()[self._row[part]]
             columns = {
@@ -448,9 +437,8 @@ def _loadings(weights: Floats) -> Floats:
     size, directions = np.linalg.eigh(residual.T @ residual / len(weights))
     size = np.maximum(size[::-1], 0.0)
     directions = directions[:, ::-1]
-    rank = min(
-        int((np.cumsum(size) < (1.0 - _FAINT) * size.sum()).sum()) + 1, _MOST_LOADINGS
-    )
+    needed = np.count_nonzero(np.cumsum(size) < (1.0 - _FAINT) * size.sum()) + 1
+    rank = min(needed, _MOST_LOADINGS)
     out = np.zeros((weights.shape[1], _MOST_LOADINGS))
     out[:, :rank] = directions[:, :rank] * np.sqrt(size[:rank])
     return out

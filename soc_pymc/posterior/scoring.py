@@ -51,6 +51,7 @@ from .item_columns import (
     refuse_taken,
     refuse_unplaced,
     refuse_weighted,
+    without,
 )
 from .predictive import posterior_of
 from .prior_build import digest_of
@@ -467,7 +468,7 @@ def predictive_intervals(
     columns = {outcome.size: size, **columns, _NEXT_SIZE: size}
 
     def rows(part: Columns) -> Floats:
-        known = {name: x for name, x in part.items() if name != _NEXT_SIZE}
+        known = without(part, _NEXT_SIZE)
         values, inside = further_quantiles(posterior, known, part[_NEXT_SIZE], probs)
         return np.vstack([values, inside])
 
