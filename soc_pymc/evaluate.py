@@ -264,18 +264,22 @@ def held_out(
     )
     rows = gains.isel(estimator=slice(1, None)).to_dataframe().reset_index()
     overall = rows["bin"] < 0
-    error = SIDES * rows["gain_percent_se"]
+    margin = SIDES * rows["gain_percent_se"]
     table = pd.DataFrame({"what": "% gain of " + rows["estimator"], "n": rows["items"]})
     table["where"] = rows["score"].map("score {:.4g}".format).mask(overall, ALL)
     table["value"] = rows["gain_percent"]
-    table = table.assign(low=table["value"] - error, high=table["value"] + error)
+    table = table.assign(low=table["value"] - margin, high=table["value"] + margin)
     by_bin = table[~overall] if split.train.roles.has_score else table[:0]
     table = result_table(table[overall], findings, by_bin)
     best = rows[overall].nlargest(1, "gain").iloc[0]
     base = next(iter(estimates))
+    error = best["standard_error"]
+    precision = f"standard error {error:,.1f}"
+    if np.isnan(error):
+        precision = "of one item, which has no standard error"
     advice = (
         f"The largest gain over {base} is that of {best['estimator']}: {best['gain']:,.1f} nats, "
-        f"standard error {best['standard_error']:,.1f}.",
+        f"{precision}.",
     )
     data = {"gain": gains, "pit": xr.concat(pits.values(), pd.Index(pits, name="fit"))}
     title = f"held_out: {counted(len(score), 'item')}, gains over {base}"
