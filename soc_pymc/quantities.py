@@ -397,7 +397,7 @@ def score_at(
     fit : Fit
         The fit.
     target : float or array_like, shape (k,)
-        What E(theta | t) shall reach, in the unit of theta.
+        Value for E(theta | t) to reach, in the unit of theta.
     group : str, tuple or None
         As in `calibration_curves`.
     exposure : float or None
@@ -727,7 +727,7 @@ class _Explained:
 
 def _sample(curves: Curves, items: Items, seed: int) -> Columns:
     """Return random rows, the same of all tables of as many."""
-    columns, _ = read_items(curves, items, ())
+    columns, _ = read_items(curves, items)
     n = len(columns["score"])
     rows = np.random.default_rng(seed).choice(n, min(_SAMPLE, n), replace=False)
     return select(columns, np.sort(rows))

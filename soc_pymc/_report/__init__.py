@@ -275,7 +275,7 @@ def read_overview(
 
 @dataclass(frozen=True, eq=False)
 class Page:
-    """What the template shows; `options` are those of the call."""
+    """Contents of the page, as the template reads them; `options` are those of the call."""
 
     fit: Fit
     items: Items
@@ -461,7 +461,7 @@ def _arguments(values: Mapping[str, Any]) -> str:
 def _table_of_page(
     title: str, rows: Iterable[Sequence[Any]], head: Sequence[Any] = ()
 ) -> Markup:
-    """Return a table of the page, whose numbers look as in a printed result."""
+    """Return a table of the page, with numbers formatted as in a printed result."""
     text = [[number(x) for x in row] for row in rows]
     # it escapes all text
     return Markup(html_table(title, text, head))

@@ -406,7 +406,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         trials: Column = None, group: Column = None, *, events: Column = None,
         further: Column = None, prob: float = 0.9,
     ) -> Floats:  # fmt: skip
-        """Central interval of the next outcome, as of `soc.predictive_intervals`.
+        """Central interval of the next outcome, as `soc.predictive_intervals` returns it.
 
         Parameters
         ----------

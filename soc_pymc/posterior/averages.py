@@ -29,29 +29,28 @@ from .item_columns import (
 from .predictive import EstimatedNoise, Posterior, posterior_under, widened
 from .prior_build import table_of, why_no_table
 
-# points along each axis of a mesh of 1, 2 or 3 (score, size, outcome), and least number of items
+# points along each axis of a mesh of 1, 2 or 3 axes, and the fewest items that get one
 _POINTS = (0, 20, 20, 12)
 _LEAST_ITEMS = 80
 # least size, and least quantile as a share of the mean
 _TINY = 1e-300
 _CLOSE = 1e-7  # of the sd of an outcome, to which quantiles are computed
 _SMALL = 1e-4
-# items that prove a mesh; error allowed, in widths of the interval
+# items on which a mesh is tried, and the error allowed, in widths of their intervals
 _SAMPLE = 40
 _WITHIN = 0.02
-# roles that items of a mesh share
-_SHARED = ("group", "noise_df")
-# draws of distributions of items left out, which tests of thousands of items compare
+# draws for distributions without an item, which tests compare over thousands of items
 _DRAWS_WITHOUT = 250
-# items of a group, on average, from which its part of the table takes less time than all draws, and
-# those where it has cells of sizes, too
+# average number of items per group from which the table takes less time than all draws: without
+# and with cells of sizes
 _FEWEST_PER_GROUP = 100
 _FEWEST_BY_SIZE = 500
 
-# From log densities (members, n) of outcomes, the ends (2, members, n) of their cdf intervals, made
-# when called, weights (members, n), and the loadings of their
-# covariance, to summaries (rows, n)
-_Summary = Callable[[Floats, Callable[[], Any], Floats, Sequence[Floats]], Floats]
+# weights (members, n), or the weight of each
+_Weights = Floats | float
+# makes summaries (rows, n) of log densities (members, n) of outcomes, a function that returns the
+# ends (2, members, n) of their cdf intervals, weights, and loadings of the covariance of these
+_Summary = Callable[[Floats, Callable[[], Any], _Weights, Sequence[Floats]], Floats]
 
 
 def table_items(curves: Curves, columns: Columns) -> prior_table.Observed:
@@ -107,7 +106,7 @@ def _by_table(posterior: Posterior, probs: Sequence[float], columns: Columns) ->
     if len(by_draws):
         rows[:, by_draws] = score(select(columns, by_draws))
         unsolved = by_draws[np.isnan(rows[:, by_draws]).any(axis=0)]
-        # the approximation has no digits there
+        # where the approximate distribution function has no digits
         if len(unsolved):
             exact = _by_draws(posterior, probs, exact=True)
             rows[:, unsolved] = exact(select(columns, unsolved))
@@ -125,13 +124,14 @@ def _on_meshes(
     Alike are items of one atom, group and whole outcome; of several if these are not close enough.
     """
     curves = posterior.curves
-    shared = {name: columns[name][items] for name in _SHARED if name in columns}
-    shared["atom"] = curves.atom(columns["score"][items])
     outcome, _ = own_outcomes(curves.outcome, columns)
-    keys = pd.DataFrame({**shared, "outcome": outcome[items]}, items)
-    # hardly two values are equal
-    roles = [[*keys], [*shared]] if curves.outcome.whole else [[*shared]]
-    for keyed in roles:
+    keys = pd.DataFrame({"atom": curves.atom(columns["score"][items])}, items)
+    keys["group"] = columns["group"][items] if curves.groups else ""
+    keys["df"] = columns["noise_df"][items] if "noise_df" in columns else 0.0
+    keys["outcome"] = outcome[items]
+    roles = [["atom", "group", "df", "outcome"], ["atom", "group", "df"]]
+    # values that are not whole hardly ever agree
+    for keyed in roles if curves.outcome.whole else roles[1:]:
         grids: list[Ints] = []
         for alike in keys.groupby(keyed).groups.values():
             part = alike.to_numpy()
@@ -292,14 +292,14 @@ class _Further:
         """Quantile of each, (n,), by bisection on the scale of the moments."""
         whole = self.posterior.outcome.whole
         mean, sd = self._moments
-        # which Chebyshev's inequality bounds, if noise sds are known
+        # with known noise sds, Chebyshev's inequality bounds the quantile
         reach = np.ceil((sd + 1.0 * whole) / np.sqrt(min(prob, 1.0 - prob)))
         low = np.maximum(np.floor(mean - reach), -1.0) if whole else mean - reach
         high = np.ceil(mean + reach) if whole else mean + reach
         while (short := self._upto(high) < prob).any():
             high = np.where(short, high + reach, high)
             reach = 2.0 * reach
-        # of a size of 0 the outcome is 0, which may have no position
+        # the outcome of size 0 is 0, which may have no position
         sized = self.items[self.posterior.outcome.size] > 0
         while not whole and (beyond := sized & (self._upto(low) >= prob)).any():
             low = np.where(beyond, low - reach, low)
@@ -451,8 +451,7 @@ def follows_draws(curves: Curves, items: int) -> bool:
 def moments_by_draws(posterior: Posterior, columns: Columns) -> Floats:
     """`density_moments` over all draws, followed by these log densities, (3 + draws, n)."""
     log_density = posterior.log_density(columns)
-    equal = np.full(log_density.shape, 1.0 / len(log_density))
-    moments = _density_moments(log_density, None, equal, ())
+    moments = _density_moments(log_density, None, 1.0 / len(log_density), ())
     return np.concatenate([moments, log_density])
 
 
@@ -510,8 +509,8 @@ def _over_members(
     for chunk in _chunks(drawn, remaining):
         items = select(columns, chunk)
         log_density = drawn.log_density(items)
-        equal = np.full(log_density.shape, 1.0 / len(log_density))
         by_draw = partial(drawn.cdf_by_draw, items)
+        equal = 1.0 / len(log_density)
         summaries[:, chunk] = summarized(log_density, by_draw, equal, ())
     return summaries
 
@@ -535,10 +534,10 @@ def _chunks(posterior: Posterior, items: Ints) -> Iterator[Ints]:
     return (items[start : start + step] for start in range(0, len(items), step))
 
 
-# of negative weights
+# weights may be negative
 @np.errstate(invalid="ignore", divide="ignore")
 def _density_moments(
-    log_density: Floats, ends: object, weight: Floats, loadings: Sequence[Floats]
+    log_density: Floats, ends: object, weight: _Weights, loadings: Sequence[Floats]
 ) -> Floats:
     """Summaries of `density_moments`; where weights vary, as if p were lognormal."""
     low = log_density.min(axis=0)
@@ -559,7 +558,7 @@ def _density_moments(
 def _ends_without(
     log_density: Floats,
     ends: Callable[[], Any],
-    weight: Floats,
+    weight: _Weights,
     loadings: Sequence[Floats],
 ) -> Floats:
     """Summaries of `cdf_without`; where weights vary, to first order."""

@@ -34,7 +34,7 @@ from .weights import P_ZERO, moment_variables
 
 _POINTS = 200
 _LABEL = str | int | np.integer | np.bool_ | None
-# banded on the log scale
+# variables whose bands are made on the log scale
 _POSITIVE = ("variance", "shape", "rate", "a", "b")
 
 
@@ -181,7 +181,7 @@ def _over_sizes(
     if by_size:
         shares = [share * sizes / (share @ sizes)[:, None] for share in shares]
     position = posterior.curves.position("mean", score)
-    # of means, squares and shares of 0
+    # sums of means, squares and shares of 0
     total: Any = 0.0
     for k, size in enumerate(sizes):
         weight = np.interp(position, middle, shares[0][:, k])
@@ -328,7 +328,7 @@ def prior_predictive(
     draws = DRAWS(draws, "draws")
     items = DRAWS(items, "items")
     seed = SEED(seed, "seed")
-    # which import PyMC
+    # these import PyMC
     from .._model.problem import build, prior_draws, prior_for
     from ..inference.fit_tree import conventional, tree_of_draws
 

@@ -318,7 +318,7 @@ class MixturePosterior(Posterior):
         theta, density = self._updated_with_densities(columns)
         means = self.family.mean(*theta)
         variances = self.family.variance(*theta)
-        # squares are taken about a centre, so that little is lost where means are large
+        # squares about a centre lose few digits where means are large
         centre = (density * means).sum(axis=0) / density.sum(axis=0)
         off = means - centre
         squares = variances + off**2
@@ -333,7 +333,7 @@ class MixturePosterior(Posterior):
     def theta(self, columns: Columns) -> ThetaMixture:
         """See `Posterior`."""
         (a, b), density = self._updated_with_densities(columns)
-        # given the outcomes, averaged over draws
+        # weights given the outcomes, averaged over draws
         weight = np.empty_like(density)
         for items, weights in self._blocks(columns, None, len(a)):
             by_item = weights.transpose(1, 0, 2)
@@ -370,7 +370,7 @@ class MixturePosterior(Posterior):
         """Members given the outcomes, and their relative densities of these."""
         members = self._members(columns, None)
         theta = self._updated(columns, members)
-        # the components' weights are those of all items
+        # weights of components are those of all items, listed or not
         if self.outcome.truncated:
             outcomes = own_outcomes(self.outcome, columns)
             log_density = self.family.complete.log_density(*outcomes, *members)

@@ -32,14 +32,14 @@ _BEYOND = 0.5
 _OUTER = 4
 # spread of the curves from which a cell's nodes are not accurate
 _WIDEST = 1.0
-# factor on it for a dispersion that outcomes may make unimportant
+# factor on the widest spread, for dispersions that outcomes may make unimportant
 _UNFELT = 2.0
 _LEAST_SD = 1e-300
 # spread of a curve, and its nodes up to it
 _LEVELS = ((0.13, 2), (0.3, 3), (_WIDEST, 5), (np.inf, 7))
 # powers of a polynomial along the score
 _LINE = ((0, 0), (1, 0), (2, 0), (3, 0))
-# and along score and size
+# powers along score and size
 _PLANE = (*_LINE, (0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (0, 3))
 # points of a cell from -1 to 1, which determine these: of Chebyshev, and of Padua (Caliari, De
 # Marchi and Vianello 2005), moved inside; weights of mixtures bend more, and have one point more
@@ -53,7 +53,7 @@ _PAIRS = (
     [(i, 2) for i in range(4)],
     [(i, j) for i in range(4) for j in range(i % 2, 5, 2)],
 )
-# draws of a mixture, with the moments of all, and for means of weights at many sizes
+# draws that stand for a mixture's, with the moments of all: at scores, and at scores and sizes
 _DRAWS = 512
 _FEWER_DRAWS = 192
 # share of the weights' covariance that is left out, and the most loadings of it
@@ -63,7 +63,7 @@ _MOST_LOADINGS = 8
 _MEAN_SPREAD = 2.5
 # numbers in one array of points x draws, which fit in the cache
 _AT_ONCE = 50_000
-# and of points x draws x components
+# numbers in one array of points x draws x components
 _WEIGHTS_AT_ONCE = 4_000_000
 # a curve that the draws agree on has a spread of rounding alone
 _ROUNDING = 1e-12
@@ -111,7 +111,7 @@ def _meta(curves: Curves, edges: Floats, sizes: Floats) -> dict[str, Any]:
         "mixture": bool(curves.prior.gridded),
         "zero": bool(curves.prior.zero),
         "axis": {"scale": axis.scale, "low": low, "high": high, **ranks},
-        # of all items
+        # the score that all items have
         "score": None if curves.roles.has_score else ONE_SCORE,
         "edges": edges.tolist(),
         "score_edges": axis.inverse(edges).tolist(),
@@ -171,12 +171,12 @@ def _edges(curves: Curves) -> Floats:
     above = np.linspace(knots[-1], high, _OUTER + 1)
     inner = _divided(knots, _CELLS)
     edges = np.unique(np.concatenate([below, inner, above]))
-    # next to 0 there may be no further score
+    # there may be no scores beyond one next to 0
     edges = edges[axis.local.holds(axis.inverse(edges))]
     if curves.prior.bin_effects:
         jumps = curves.bins["edge"].to_numpy()
         edges = np.union1d(edges, axis(jumps[axis.local.holds(jumps)]))
-    # what rounding has set apart
+    # edges that only rounding sets apart
     return edges[np.append(np.diff(edges) > 1e-9 * (high - low), True)]
 
 
@@ -185,7 +185,7 @@ def _size_edges(curves: Curves) -> Floats:
     if curves.prior.exposure is None:
         return np.empty(0)
     knots = curves.size_knots
-    # of items of one size, whose cell has some width
+    # items of one size get a cell of some width
     if len(knots) == 1:
         return knots + np.array([-0.5, 0.5])
     # weights are costly to solve for
@@ -265,7 +265,7 @@ class _Cells:
         self._score = np.vstack([inner, atoms])
         self._size = np.exp(low + width * w) if by_size else np.ones((1, len(w)))
         degree = np.repeat([3, 0], [len(inner), len(atoms)])
-        # beyond the outermost cells a line goes on
+        # beyond the outermost cells curves are straight lines
         if axis.scale != RANK:
             degree[[0, len(inner) - 1]] = 1
         shape = len(degree), 1 + _has_unseen(curves), len(self._size)
@@ -341,7 +341,7 @@ class _Cells:
         location_sd, dispersion_sd = (
             np.sqrt(np.maximum(_covariances(x, x), 0.0)) for x in curves
         )
-        # of the dispersion, which nodes of the location must show
+        # the part of the dispersion that nodes of the location must show
         shared_sd = np.abs(_covariances(*curves)) / np.maximum(location_sd, _LEAST_SD)
         level = np.add.outer(dispersion.mean(axis=1), further_dispersion.mean(axis=1))
         family = self._curves.family
@@ -470,7 +470,7 @@ def gauss_rules(location: Floats, dispersion: Floats, numbers: Ints) -> Floats:
     x, sd = _standardised(location - centre, np.abs(centre))
     z = dispersion - level
     slope = _means(x, z)
-    # a logarithm
+    # dispersions are logarithms
     z, remaining_sd = _standardised(z - slope * x, 1.0 + np.abs(level))
     first, second = map(_rule, (x, z), numbers.tolist())
     mixed = first.powers @ second.powers.swapaxes(1, 2) / x.shape[1]
@@ -504,7 +504,7 @@ def _rule(x: Floats, number: int) -> _Rule:
     moments.append(_means(powers[:, -1] * x, powers[:, -1]))
     hankel = np.add.outer(np.arange(number), np.arange(number))
     by_power = np.hstack(moments)
-    # few different draws have no further polynomials: these get no weight
+    # where few draws differ, there are no polynomials of higher degree: these get no weight
     square = by_power[:, hankel] + _ROUNDING * np.eye(number)
     inverse = np.linalg.inv(np.linalg.cholesky(square))
     transposed = inverse.swapaxes(1, 2)

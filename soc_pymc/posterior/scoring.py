@@ -193,15 +193,15 @@ class _Scoring:
     items: Items
     names: Sequence[str]  # of the new columns
     score: Scorer
-    # most items per batch
+    # largest number of items in a batch
     batch: int
     # file or folder; "" for a table in memory
     out: str
-    # counts scores far outside those of the fit
+    # counter of scores far outside those of the fit
     far: Extrapolation
-    # for counts
+    # held while items are counted
     lock: threading.Lock = field(default_factory=threading.Lock)
-    # after an error elsewhere
+    # set after an error in another file
     stop: threading.Event = field(default_factory=threading.Event)
 
     def to_one_table(self) -> Any:
@@ -257,7 +257,7 @@ class _Scoring:
         """The table, after a check of its columns and of the new names."""
         source = self.items.source
         table = self._table(hold)
-        # refuses missing ones
+        # missing columns are refused
         sources.chosen(table.columns, self.items.roles.columns)
         with sources.readable(source):
             check_types(self.items, table)

@@ -21,9 +21,9 @@ from .item_columns import places, select
 
 # share of theta that is exactly 0, given the score, and of an item
 P_ZERO = "p_zero"
-# of a weight: single precision holds its inverse
+# least log weight: single precision holds its inverse
 _LEAST_LOG = -80.0
-# between the outer knots weights are solved for at points of so many panels, and interpolated
+# between the outer knots, weights are interpolated from points of this many panels
 _PANELS = 8
 _POINTS = 5
 _BEYOND = 2  # panels beyond each end
@@ -35,7 +35,7 @@ _MOST_GROUPS = 24
 class ComponentWeights(ABC):
     """Weights of a mixture's components by draw of the curves."""
 
-    # of components
+    # number of components
     number: int
     # reason why there is no prior table of them
     no_table: ClassVar[str] = ""
@@ -80,7 +80,7 @@ class SmoothWeights(ComponentWeights):
             low = 0.0
             high = 1.0
             beyond = 0
-        # if there is one score
+        # with one score
         width = (high - low) / _PANELS or 1e-9
         panels = _PANELS if high > low else 0
         self._edges = low + width * np.arange(-beyond, panels + beyond + 1.0)
@@ -105,7 +105,7 @@ class SmoothWeights(ComponentWeights):
         """Conjugate parameters (n, R) of the components, with the items' ``spread``."""
         base = self._base(columns)[0]
         spread = np.asarray(columns.get("spread", 0.0), dtype=float)
-        # that of the first curve
+        # `spread` is the variance of the first curve
         if np.any(spread):
             spread = spread * self._family.rise(base) ** 2
         width = base.variance(spread)[:, None]
@@ -130,7 +130,7 @@ class SmoothWeights(ComponentWeights):
 
     def _further(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """Further predictors at items, (draws, n, F)."""
-        # beyond the outer knots they stay constant, because straight lines of logs would explode
+        # constant beyond the outer knots, because straight lines of logarithms would explode
         position = self._curves.position("mean", columns["score"])
         inside = np.clip(position, self._knots[0], self._knots[-1])
         coefficients = self._coefficients
@@ -153,9 +153,9 @@ class SmoothWeights(ComponentWeights):
         return np.concatenate([(1.0 - share) * weight, share], axis=-1)
 
     def sample(self, columns: Columns, number: int) -> Floats:
-        """Weights (draws, n, R) with the mean and covariance of all: of all, or of `number` draws.
+        """Weights (draws, n, R) of all draws, or of `number` draws that stand for them.
 
-        These are moved to have the mean and covariance of all predictors.
+        The predictors of these are moved to have the mean and covariance of all.
         """
         draws = self._coefficients.shape[0]
         if self.are_interpolated(columns).all() or draws <= number:
@@ -180,7 +180,7 @@ class SmoothWeights(ComponentWeights):
     ) -> NDArray[Any]:
         """Weights of items under some draws, (draws, n, R), interpolated where that pays.
 
-        That is in panels with the `least` number of scores, whatever was scored before.
+        It pays in panels with at least `least` different scores.
         """
         position = self._curves.position("mean", columns["score"])
         out = np.empty((len(position), len(draws), self.number), dtype=np.float32)
@@ -191,7 +191,7 @@ class SmoothWeights(ComponentWeights):
             of_label = ~to_solve & (labels == label)
             for k in np.unique(panel[of_label]).tolist():
                 items = np.flatnonzero(of_label & (panel == k))
-                # whether there is a table already must not matter
+                # results must not depend on the tables that are there
                 if len(np.unique(position[items])) < least:
                     to_solve[items] = True
                     continue
@@ -229,7 +229,7 @@ def _interpolated(
     """Weights (n, draws, R) at places from 0 to 1 of a panel, from logarithms at its points."""
     apart = (2.0 * share - 1.0)[:, None] - _CHEBYSHEV
     apart = np.where(apart == 0.0, 1e-30, apart)
-    # barycentric
+    # barycentric interpolation
     signs = (-1.0) ** np.arange(_POINTS)
     basis = signs * np.sqrt(1.0 - _CHEBYSHEV**2) / apart
     basis /= basis.sum(axis=1, keepdims=True)
@@ -247,7 +247,7 @@ def _pilot(curves: Curves) -> Curves:
     names = {name: name.removeprefix("pilot_") for name in pilots}
     dims = ("chain", "draw")
     draw = curves.bins[list(names)].rename(names).expand_dims(dims)
-    # a group that the fit does not know gets the shared curve
+    # an unknown group gets the shared curve
     scales = [name for name in curves.posterior if str(name).endswith("_sd")]
     draw = draw.assign({name: (dims, np.zeros((1, 1))) for name in scales})
     return curves.with_draws(draw.assign_coords(group=list(curves.groups)))
@@ -280,7 +280,7 @@ def _moments(draws: Floats) -> Triple:
     mean = by_item.mean(axis=1, keepdims=True)
     centred = by_item - mean
     square = centred.swapaxes(1, 2) @ centred / len(draws)
-    # some may not vary
+    # some predictors may not vary
     size = np.einsum("naa->na", square)[..., None]
     ridge = (1e-12 * size + 1e-300) * np.eye(size.shape[1])
     return centred, mean, np.linalg.cholesky(square + ridge)
