@@ -74,9 +74,9 @@ def fit(
         raise FitError(
             f"soc.fit takes statistics, not {type(stats).__name__}: call soc.summarize(items) first"
         )
-    fit_prior = partial(fitting.fit_prior, stats, method=method)
+    fit_prior = partial(fitting.fit_prior, method=method)
     if not isinstance(prior, str):
-        return fit_prior(prior, model=model)
+        return fit_prior(stats, prior, model=model)
     if prior != "auto":
         raise FitError(
             f"prior={shown(prior)} must be 'auto', or soc.Gamma(...), soc.Normal(...), "

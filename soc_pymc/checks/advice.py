@@ -323,6 +323,8 @@ def _of_columns(gains: "Gains") -> Iterator[Remedy]:
                 f"{column!r} says something about theta that the score does not: give the score "
                 "model this column, or fit its ranges separately."
             )
+            if not curves.roles.has_score:
+                words = f"{column!r} says something about theta: give it as score=."
         elif number * _FEWEST_PER_LEVEL > len(values):
             continue  # names of items
         elif column in groups and curves.groups:
@@ -331,10 +333,12 @@ def _of_columns(gains: "Gains") -> Iterator[Remedy]:
             trial = {"prior": replace(curves.prior, groups=True)}
             words = f"Levels of {column!r} differ: fit {code_of(trial['prior'])}."
         elif number <= _MOST_LEVELS:
-            words = (
-                f"Levels of {column!r} differ at equal score: give the items group={grouping!r}, "
-                "or give the score model this column."
-            )
+            words = f"Levels of {column!r} differ: give the items group={grouping!r}."
+            if curves.roles.has_score:
+                words = (
+                    f"Levels of {column!r} differ at equal score: give the items "
+                    f"group={grouping!r}, or give the score model this column."
+                )
             trial = {"roles": {"group": grouping}}
         else:
             words = (

@@ -8,7 +8,7 @@ estimates come from the best prior so far.
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from .._lib.arrays import equal_parts
 from .._lib.reprs import Table, code_of
 from .._model.pilot import find_pilot
 from .._model.rows import sizes_vary
-from ..data.statistics import Statistics, refuse_weights
+from ..data.statistics import Statistics, as_independent, refuse_weights
 from ..families.priors import Constant, Prior, Spline
 from ..families.rows import MEAN_ONLY
 from ..fits import Fit
@@ -209,7 +209,7 @@ class Selection:
 
 def choose(
     stats: Statistics,
-    fit_prior: Callable[[Prior | None], Fit],
+    fit_prior: Callable[[Statistics, Prior | None], Fit],
     note: Callable[[str], None],
 ) -> Fit:
     """Fit the priors that the data may need, and return the fit of the one that predicts best.
@@ -219,7 +219,7 @@ def choose(
     stats : Statistics
         Statistics with joint cells.
     fit_prior : Callable
-        Fits a prior to them; None is the default.
+        Fits a prior to statistics; None is the default.
     note : Callable
         Is told the prior that is fitted next.
 
@@ -229,15 +229,20 @@ def choose(
         The fit, whose ``selection`` is the table of the priors. It is that of the default where
         priors cannot be compared, and the table says why.
     """
-    selection = Selection(stats, fit_prior, note)
+    # draws that clusters widen cannot leave an item out
+    independent = as_independent(stats)
+    selection = Selection(independent, partial(fit_prior, independent), note)
     try:
         _check_comparable(selection.best, stats)
         selection.run()
     except SocError as error:
-        plain = fit_prior(None)
+        plain = fit_prior(stats, None)
         row = {"chosen": True, "reason": f"not compared: {error}"}
         return plain.selected_by(_with_codes(pd.DataFrame(row, [code_of(plain.prior)])))
-    return selection.best.selected_by(selection.table())
+    best = selection.best
+    if stats.blocks:
+        best = fit_prior(stats, best.prior)
+    return best.selected_by(selection.table())
 
 
 def _check_comparable(fit: Fit, stats: Statistics) -> None:

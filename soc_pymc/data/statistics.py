@@ -533,6 +533,13 @@ def range_factor(values: Floats) -> float:
 STATISTICS = A(Statistics, "statistics, from soc.summarize")
 
 
+def as_independent(stats: Statistics) -> Statistics:
+    """The same statistics, without the clusters of their items."""
+    if not stats.blocks:
+        return stats
+    return Statistics(stats.data.assign_attrs(folds_by="item"))
+
+
 def refuse_weights(stats: Statistics, what: str) -> None:
     """Refuse weighted statistics where whole items are needed."""
     if stats.weights:

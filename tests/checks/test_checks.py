@@ -442,6 +442,17 @@ def test_slices_that_are_off_together_fail_together(seed):
     assert "No single remedy" in result.advice[0]
 
 
+def test_levels_without_a_score_are_advised_as_groups():
+    rng = np.random.default_rng(0)
+    kind = np.arange(300) % 6
+    count = rng.poisson(5.0 + 3.0 * kind)
+    table = pd.DataFrame({"count": count, "exposure": 1.0, "kind": [f"spray {k}" for k in kind]})
+    items = soc.PoissonItems(table, score=None, count="count", exposure="exposure")
+    fit = soc.fit(soc.summarize(items, **QUIET), **QUIET)
+    (first, *_) = soc.check(fit, items, by="kind", **QUIET).advice
+    assert first.startswith("Levels of 'kind' differ: give the items group='kind'.")
+
+
 @pytest.mark.slow
 def test_advice_on_many_items_says_how_small_the_departure_is():
     """A distance of 0.0075 fails for 120,000 items as a whole, and for none of their fifths."""

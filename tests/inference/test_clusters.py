@@ -63,6 +63,19 @@ def sds(fit, name="log_mean"):
     return fit.data["posterior"][name].std(OVER).to_numpy()
 
 
+def test_clusters_do_not_sway_the_choice_of_a_prior(frame):
+    """Wider draws cannot leave items out: priors are compared by those of independent items."""
+    part = frame[:800]
+    clustered = soc.summarize(items_of(part, cluster="cluster"), joint=True, **QUIET)
+    plain = soc.summarize(items_of(part), edges=clustered.edges, joint=True, **QUIET)
+    with pytest.warns(soc.ItemsWarning, match="independent"):
+        wide = soc.fit(clustered, "auto", **QUIET)
+    narrow = soc.fit(plain, "auto", **QUIET)
+    assert wide.prior == narrow.prior
+    assert wide.widened
+    pd.testing.assert_frame_equal(wide.selection, narrow.selection)
+
+
 @pytest.mark.slow
 def test_bands_are_as_wide_as_clusters_make_them(fits, tmp_path):
     """The mean of 60 clusters' effects of sd 0.3 has sd 0.039; 60 squares vary by 18%."""
