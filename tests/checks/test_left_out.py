@@ -186,6 +186,22 @@ def test_an_item_that_sways_a_mixture_has_a_tail_when_it_is_left_out():
     assert table.loc[table["what"] == "LOO-PIT", "p"].item() > 0.05
 
 
+def test_an_item_that_draws_cannot_leave_out_does_not_fail_the_check():
+    """The lowest of 280 scores: one draw of 250 had all the weight (k 0.96), and LOO-PIT failed."""
+    rng = np.random.default_rng(0)
+    score = rng.gamma(3.0, 0.1, 300)
+    score[:20] = 0.0
+    events = rng.integers(5, 60, 300)
+    theta = np.maximum(score, 0.1) * rng.gamma(8.0, 1.0 / 8.0, 300)
+    amount = rng.gamma(events, theta)
+    frame = pd.DataFrame({"score": score, "amount": amount, "events": events})
+    items = soc.AmountItems(frame, **ROLES[soc.AmountItems])
+    with pytest.warns(soc.ItemsWarning, match="without a log"):
+        fit = soc.fit(soc.summarize(items, joint=True, **QUIET), **QUIET)
+    table = soc.check(fit, items, **QUIET).table
+    assert table.loc[table["what"] == "LOO-PIT", "p"].item() > 0.05
+
+
 def in_shops(number, fault, n=4000):
     """Returns counts of a Gamma in shops of other levels, with one fault or none."""
     rng = np.random.default_rng([3, number])
