@@ -436,6 +436,7 @@ def _check_groups(stats: Statistics) -> None:
 
 
 def _warn_of_atoms(stats: Statistics, items: Items) -> None:
+    scale = items.outcome.theta.name
     ends = {score: n for score, n in stats.ends.items() if score not in stats.atoms}
     kinds = (
         (
@@ -446,9 +447,9 @@ def _warn_of_atoms(stats: Statistics, items: Items) -> None:
         ),
         (
             ends,
-            "scores without a logit",
-            "A fit on the logit scale gives each its own mean and variance; if scores are not "
-            'probabilities, give both curves soc.Spline(scale="linear")',
+            f"scores without a {scale}",
+            f"A fit on the {scale} scale gives each its own mean and variance; if scores are not "
+            'estimates of theta, give both curves soc.Spline(scale="linear")',
         ),
     )
     for atoms, what, remedy in kinds:
