@@ -59,28 +59,44 @@ __all__ = [
     "value_of_exposure",
 ]
 
-_BLOCK = 512  # items that share random numbers
-_MOST = 1024  # draws of a block of items that are made at once
-_HELD = 4_000_000  # draws of items that are ranked at once
-_SCREENING = 100  # draws that screen items
+# items that share random numbers
+_BLOCK = 512
+# draws of a block of items that are made at once
+_MOST = 1024
+# draws of items that are ranked at once
+_HELD = 4_000_000
+# draws that screen items
+_SCREENING = 100
 # probability, as a share of k, of the items that screening leaves out
 _NEGLIGIBLE = 1e-3
-_TOTALS = 50  # totals at once
-_DRAWS = 20_000  # joint draws for totals of few items
-_FEWEST_SUMMED = 10  # items from which on the cumulants give the shape
-_MISSING = "missing"  # label of the total of items without a label
-_EXACT = 1e-11  # error of a quantile's probability
-_CLOSE = 1e-7  # widening of the range that holds a quantile, in sds
+# totals at once
+_TOTALS = 50
+# joint draws for totals of few items
+_DRAWS = 20_000
+# items from which on the cumulants give the shape
+_FEWEST_SUMMED = 10
+# label of the total of items without a label
+_MISSING = "missing"
+# error of a quantile's probability
+_EXACT = 1e-11
+# widening of the range that holds a quantile, in sds
+_CLOSE = 1e-7
 # items whose posteriors are held at once by a thread, at most
 _AT_ONCE = 5000
-_FEW = 128  # draws of the curves in the search for a choice's cut-off
-_GRID = 256  # further outcomes that stand for all
-_REACH = 8.0  # extent of the grid beyond the components, in sd
-_FAR = 40.0  # predictive sd beyond which no further value comes
-_SINGLE = 128  # counts summed one by one
+# draws of the curves in the search for a choice's cut-off
+_FEW = 128
+# further outcomes that stand for all
+_GRID = 256
+# extent of the grid beyond the components, in sd
+_REACH = 8.0
+# predictive sd beyond which no further value comes
+_FAR = 40.0
+# counts summed one by one
+_SINGLE = 128
 # numbers in an array of components x outcomes x items
 _NUMBERS_AT_ONCE = 2_000_000
-_FAINT = 1e-10  # components of less weight do not widen the grid
+# components of less weight do not widen the grid
+_FAINT = 1e-10
 _NODE, _SHARE = (
     values[:, None] for values in np.polynomial.legendre.leggauss(_GRID - _SINGLE)
 )
@@ -94,7 +110,8 @@ class DecisionItems:
     posterior: Posterior
     columns: Columns
     index: pd.Index
-    labels: Mapping[str, pd.Series]  # further columns of the table
+    # further columns of the table
+    labels: Mapping[str, pd.Series]
 
     def __len__(self) -> int:
         return len(self.index)
@@ -427,7 +444,8 @@ def _cut_off(family: Family, theta: ThetaMixture, size: Floats, cut: Floats) -> 
 
 def _normalised(log_density: Floats, weight: Floats) -> Pair:
     """Weights of components (K, ...) given an outcome, and the log of its mixed density."""
-    with np.errstate(divide="ignore"):  # components of weight 0
+    # components of weight 0
+    with np.errstate(divide="ignore"):
         log_p = log_density + np.log(weight)
     top = log_p.max(axis=0)
     p = np.exp(log_p - top)
@@ -859,7 +877,8 @@ def _distributions(
 def _below(law: Floats, cut: Floats | float) -> Floats:
     """Return P(total <= cut) of each total, averaged over the draws of mean, sd and skewness."""
     mean, sd, skew = law
-    certain = sd <= 0.0  # all weights are 0
+    # all weights are 0
+    certain = sd <= 0.0
     z = (cut - mean) / np.where(certain, 1.0, sd)
     return np.where(certain, mean <= cut, pearson3_cdf(z, skew)).mean(axis=0)
 

@@ -49,15 +49,18 @@ __all__ = ["cross_validate", "held_out", "leakage", "split_items"]
 _CHUNK = 100_000
 # exposure in the test part that says something of an item (the paper's)
 _EXPOSED = 25.0
-_KNOTS = 6  # knots of the spline, at weighted quantiles of the scores
+# knots of the spline, at weighted quantiles of the scores
+_KNOTS = 6
 # precision of the spline's coefficients, so that they exist without events too
 _RIDGE = 0.01
 # of Newton's method for regressions
 _MOST_STEPS = 100
 _DAMPING = 1e-9
 _LONGEST = 1.0
-_FARTHEST = 300.0  # positions that are as good as infinite
-_LEVEL = 0.05  # chance of a false alarm
+# positions that are as good as infinite
+_FARTHEST = 300.0
+# chance of a false alarm
+_LEVEL = 0.05
 # share of out-of-fold gain that training on more items may bring
 _TOLERANCE = 0.05
 _GAINS = (
@@ -139,7 +142,8 @@ def split_items(items: Items, fraction: float = 0.1, seed: int = 0) -> Split:
     _, y, size = score_and_outcomes(frame, outcome)
     thinned = outcome.thinned(y, size, fraction, _stream(seed, "thinning"))
     remaining = outcome.remainder(y, size, thinned, fraction)
-    if outcome.truncated:  # the rest is a table of its own, whose items of 0 are absent
+    # the rest is a table of its own, whose items of 0 are absent
+    if outcome.truncated:
         listed = remaining[0] > 0
         frame = frame[listed].reset_index(drop=True)
         remaining, thinned = (
@@ -260,18 +264,22 @@ def held_out(
     )
     rows = gains.isel(estimator=slice(1, None)).to_dataframe().reset_index()
     overall = rows["bin"] < 0
-    error = SIDES * rows["gain_percent_se"]
+    margin = SIDES * rows["gain_percent_se"]
     table = pd.DataFrame({"what": "% gain of " + rows["estimator"], "n": rows["items"]})
     table["where"] = rows["score"].map("score {:.4g}".format).mask(overall, ALL)
     table["value"] = rows["gain_percent"]
-    table = table.assign(low=table["value"] - error, high=table["value"] + error)
+    table = table.assign(low=table["value"] - margin, high=table["value"] + margin)
     by_bin = table[~overall] if split.train.roles.has_score else table[:0]
     table = result_table(table[overall], findings, by_bin)
     best = rows[overall].nlargest(1, "gain").iloc[0]
     base = next(iter(estimates))
+    error = best["standard_error"]
+    precision = f"standard error {error:,.1f}"
+    if np.isnan(error):
+        precision = "of one item, which has no standard error"
     advice = (
         f"The largest gain over {base} is that of {best['estimator']}: {best['gain']:,.1f} nats, "
-        f"standard error {best['standard_error']:,.1f}.",
+        f"{precision}.",
     )
     data = {"gain": gains, "pit": xr.concat(pits.values(), pd.Index(pits, name="fit"))}
     title = f"held_out: {counted(len(score), 'item')}, gains over {base}"
@@ -371,7 +379,8 @@ def _regression(
         damping = _DAMPING * np.trace(information) * np.eye(len(ridge))
         pull = design.T @ (factor * (total - weight * theta)) - ridge * coefficients
         step = np.linalg.solve(information + damping, pull)
-        if scale is not LINEAR:  # which one step solves
+        # which one step solves
+        if scale is not LINEAR:
             step = np.clip(step, -_LONGEST, _LONGEST)
         coefficients += step
         if np.abs(step).max() < 1e-9 * (1.0 + np.abs(coefficients).max()):

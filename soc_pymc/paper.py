@@ -151,7 +151,8 @@ _MOMENTS: Mapping[str, _Moments] = {
 class Smoothing:
     """Smoothing splines through the moments of bins."""
 
-    axes: Sequence[Axis]  # of both curves
+    # of both curves
+    axes: Sequence[Axis]
     positions: Sequence[Floats]  # of the bins on both axes
     items: Floats
     # of the bins, at both curves
@@ -239,7 +240,8 @@ def smoothing_spline(position: Floats, response: Floats, weight: Floats) -> Pair
     rough = roughness(knots) * (knots[-1] - knots[0]) ** 3
     gram += _SPLINE_RIDGE * np.trace(gram) / np.trace(rough) * rough
     penalty, basis = linalg.eigh(rough, gram)
-    penalty[:2] = 0.0  # constants and straight lines
+    # constants and straight lines
+    penalty[:2] = 0.0
     z = basis.T @ pull
     total = float(w @ response**2)
     least = max(total - float(z @ z), 0.0) + 1e-14 * total + np.finfo(float).tiny
@@ -326,7 +328,8 @@ def mixture_curves(family: Family, weight: Floats, place: Floats, sd: Floats) ->
     )
     if family.name == "Gamma":
         return np.log(mean), variance / mean**2
-    if family.name == "Beta":  # exact for means near 1 too
+    # exact for means near 1 too
+    if family.name == "Beta":
         failures = (weight * family.mean(*theta[::-1])).sum(axis=1)
         share = mean * failures
         return np.log(mean / failures), variance / (share * (share - variance))
@@ -339,7 +342,8 @@ class _Profile:
 
     data: RowSums
     rows: Ints
-    unit: float  # of the location
+    # of the location
+    unit: float
 
     def at(
         self,
@@ -377,7 +381,8 @@ class Maxima(NamedTuple):
     location: Floats
     dispersion: Floats
     log_likelihood: Floats
-    at_zero: Bools  # True where the variance is 0
+    # True where the variance is 0
+    at_zero: Bools
 
 
 def maximise(family: Family, data: RowSums) -> Maxima:
@@ -612,7 +617,8 @@ class _Estimates(NamedTuple):
     location: Floats
     variance: Floats  # exp of the dispersion
     log_likelihood: Floats
-    log_moments: Pair | tuple[()]  # of theta, where they can be matched
+    # of theta, where they can be matched
+    log_moments: Pair | tuple[()]
     failed: Bools
     parts: Parts | tuple[()] = ()
 

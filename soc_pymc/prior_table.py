@@ -32,13 +32,15 @@ MOST_MOVED = 0.0018
 OUTER_LEVEL = 0.005
 # error of a quantile's last step but one, as a logit: the step cubes it
 CLOSE = 3e-3
-_ROUNDING = 1e-15  # relative size of a step that changes no digit
+# relative size of a step that changes no digit
+_ROUNDING = 1e-15
 # weight that does not move a quantile; logs of shares and densities that are 0; a small theta
 # whose powers are 0: some engines fail where a product underflows
 FAINT = 1e-13
 _LEAST_LOG = -300.0
 _LEAST_THETA = 1e-40
-_AT_ONCE = 1 << 15  # numbers in one array of nodes x items
+# numbers in one array of nodes x items
+_AT_ONCE = 1 << 15
 # members from which quantiles are first found among a share of them
 _MANY = 200
 _EVERY = 8
@@ -137,9 +139,12 @@ class Formulas(ABC):
 
     # of location and dispersion
     bounds: tuple[float, float] = (230.0, 230.0)
-    end: float = 690.0  # of places
-    positive: bool = True  # whether theta is
-    no_size: float = 0.0  # size without information
+    # of places
+    end: float = 690.0
+    # whether theta is
+    positive: bool = True
+    # size without information
+    no_size: float = 0.0
 
     def given(self, attrs: Mapping[Any, Any]) -> "Formulas":
         """Return those of a fit with these attributes."""
@@ -371,11 +376,15 @@ class NormalFormulas(Formulas):
         return (abs(y) < math.inf) & (n > 0) & (n < math.inf)
 
 
-class InverseGammaFormulas(Formulas):
-    """Inverse Gammas of shape a and scale b, and amounts of events; places are log theta."""
+class InverseGammaFormulas(GammaFormulas):
+    """Inverse Gammas of shape a and scale b, and amounts of events; places are log theta.
+
+    Then 1 / theta is Gamma, of shape a and rate b.
+    """
 
     def __init__(self, shape: float = 1.0) -> None:
-        self.shape = float(shape)  # of the amount of one event
+        # of the amount of one event
+        self.shape = float(shape)
 
     def given(self, attrs: Mapping[Any, Any]) -> "InverseGammaFormulas":
         return type(self)(attrs.get("shape", 1.0))
@@ -401,20 +410,14 @@ class InverseGammaFormulas(Formulas):
     def log_factor(
         self, a: Numbers, b: Numbers, y: Numbers, n: Numbers, xp: Functions
     ) -> Numbers:
-        return _GAMMA.log_factor(a, b, self.shape * n, self.shape * y, xp)
-
-    def theta(self, t: Numbers, xp: Functions) -> Numbers:
-        return xp.exp(t)
-
-    def scale(self, a: Numbers, b: Numbers, xp: Functions) -> Numbers:
-        return _GAMMA.scale(a, b, xp)
+        return super().log_factor(a, b, self.shape * n, self.shape * y, xp)
 
     def law(self, members: Members, t: Numbers, xp: Functions) -> Triple:
-        below, density, slope = _GAMMA.law(members, -t, xp)
+        below, density, slope = super().law(members, -t, xp)
         return 1.0 - below, density, -slope
 
     def middle(self, a: Numbers, b: Numbers, xp: Functions) -> Pair:
-        mean, square = _GAMMA.middle(a, b, xp)
+        mean, square = super().middle(a, b, xp)
         return -mean, square
 
     def possible(self, y: Numbers, n: Numbers) -> Numbers:
@@ -422,9 +425,8 @@ class InverseGammaFormulas(Formulas):
         return is_known & (n == np.floor(n)) & ((y > 0) == (n > 0))
 
 
-_GAMMA = GammaFormulas()
 CONJUGATES: Mapping[str, Formulas] = {
-    "Gamma": _GAMMA,
+    "Gamma": GammaFormulas(),
     "Beta": BetaFormulas(),
     "Normal": NormalFormulas(),
     "InverseGamma": InverseGammaFormulas(),
@@ -507,6 +509,12 @@ def quantile_name(prob: float) -> str:
     return f"theta_q{integer.zfill(2)}" + (f"_{decimals}" if decimals else "")
 
 
+def summary_names(probs: Sequence[float], zero: bool) -> list[str]:
+    """Names of the rows of `mixture_summaries`, with P(theta = 0) or without."""
+    quantiles = map(quantile_name, probs)
+    return ["theta_mean", "theta_sd", "theta_var", *quantiles, *["p_zero"] * zero]
+
+
 def score(
     table: PriorTable | str | Path,
     score: ArrayLike | None = None,
@@ -550,7 +558,7 @@ def score(
     """
     table = table if isinstance(table, PriorTable) else load(table)
     meta = table.meta
-    family = formulas_of(table.meta)
+    family = formulas_of(meta)
     score = meta["score"] if score is None else score
     if score is None:
         raise ValueError("the fit's items have a score: give score= of each")
@@ -577,20 +585,13 @@ def score(
         if unknown := sorted(set(labels) - set(meta["groups"])):
             raise ValueError(f"group {unknown[0]!r} is not one of the table's")
     items = Observed(t, y, n, prior_size, labels)
-    rows, flagged = posterior_summaries(table, items, quantiles)
-    names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, quantiles)]
-    names += ["p_zero"] * meta["zero"] + ["flagged"]
-    columns = dict(zip(names, [*rows, flagged], strict=True))
+    nodes = posterior_nodes(table, items)
+    rows, flagged = summaries_of(table, nodes, len(t), quantiles)
+    names = summary_names(quantiles, meta["zero"])
+    columns = dict(zip(names, rows, strict=True)) | {"flagged": flagged}
     if any(values.ndim for values in arrays):
         return columns
     return {name: values[0].item() for name, values in columns.items()}
-
-
-def posterior_summaries(
-    table: PriorTable, items: Observed, probs: Sequence[float]
-) -> tuple[Any, Any]:
-    """Rows of `mixture_summaries`, and flags of items."""
-    return summaries_of(table, posterior_nodes(table, items), len(items.score), probs)
 
 
 def summaries_of(
@@ -645,7 +646,8 @@ def posterior_nodes(
             rows = begin[cell[part]] + np.arange(number[part[0]])[:, None]
             node = {name: values.take(rows) for name, values in columns.items()}
             is_last = node["node"] == len(rows) - 1
-            node["is_zero"] = is_last  # under a mixture with zeros
+            # under a mixture with zeros
+            node["is_zero"] = is_last
             node["wide"] = node["wide"][0]
             given = Place(x[part], w[part], y[part], n[part])
             yield part, nodes_given(meta, node, given, ARRAYS)
@@ -666,7 +668,8 @@ def places(
         atom = xp.where(t == xp.exact(value), k, atom)
     # an atom need not have a position
     u = position = xp.keep(xp.where(atom > 0, 0.5, t))
-    if axis["scale"] == "rank":  # known at some scores, and straight between them
+    # known at some scores, and straight between them
+    if axis["scale"] == "rank":
         u = xp.interp(position, axis["score"], axis["rank"])
         ends = (0.0, 1.0)
     elif axis["scale"] != "linear":
@@ -676,7 +679,8 @@ def places(
     cell, x = _within(meta["score_edges"], position, meta["edges"], u, xp)
     cell = xp.where(atom > 0, len(meta["edges"]) - 2 + atom, cell)
     x = xp.where(atom > 0, 0.0, xp.clip(x, *ends))
-    if meta["unseen"]:  # cells for items without information follow those of others
+    # cells for items without information follow those of others
+    if meta["unseen"]:
         cell = 2 * cell + xp.where(n == formulas_of(meta).no_size, 1, 0)
     if not sizes:
         return cell, x, 0.0 * x
@@ -731,20 +735,11 @@ def nodes_given(
         weight = xp.keep(xp.where(node["is_zero"], 0.0, weight))
     a, b = map(xp.keep, family.update(a, b, y, n))
     averages, total, *sums = moments(family, (weight, a, b), xp, *sums)
-    close = (
-        sums[0] <= MOST_MOVED
-        if meta["mixture"]
-        else averages[2] <= MOST_APART * averages[1]
-    )
+    _, within, between = averages
+    close = sums[0] <= MOST_MOVED if meta["mixture"] else between <= MOST_APART * within
     zero = sums[1] / (sums[1] + total) if meta["zero"] else None
     flagged = ~close | (node["wide"] > 0) | (x < 0.0) | (x > 1.0)
-    arguments = {
-        "averages": averages,
-        "zero": zero,
-        "flagged": flagged,
-        "loadings": loadings,
-    }
-    return Mixture(weight / total, a, b, **arguments)
+    return Mixture(weight / total, a, b, averages, zero, flagged, loadings)
 
 
 def reweighted(

@@ -91,7 +91,8 @@ _EFFECTS: dict[str, tuple[str, Callable[..., Any], float]] = {
     LOGIT.name: ("odds ratio", np.exp, 1.0),
     LINEAR.name: ("difference", np.asarray, 0.0),
 }
-THRESHOLD = 0.05  # sensitivity from which a result depends on the prior
+# sensitivity from which a result depends on the prior
+THRESHOLD = 0.05
 # powers, between which the sensitivity is a difference quotient
 _ALPHAS = (0.99, 1.01)
 _FEWEST = 100  # draws
@@ -142,9 +143,8 @@ def r_squared(fit: Fit, stats: Statistics | None = None) -> xr.DataArray:
     >>> dict(soc.quantities.r_squared(fit).sizes)
     {'chain': 4, 'draw': 250}
     """
-    fit = FIT(fit, "fit")
-    stats = OrNone(STATISTICS)(stats, "stats")
     posterior = posterior_of(fit)
+    stats = OrNone(STATISTICS)(stats, "stats")
     explained, total = variance_parts(posterior, stats)
     return by_draw(posterior.curves, {"r_squared": explained / total})["r_squared"]
 
@@ -229,7 +229,8 @@ def variance_reduction(
 
     def terms(columns: Columns, point: Ints) -> list[Floats]:
         chosen = inverse = np.arange(len(point))
-        if fit.prior.exposure is None:  # then cells of a support point have one prior
+        # then cells of a support point have one prior
+        if fit.prior.exposure is None:
             _, chosen, inverse = np.unique(
                 point, return_index=True, return_inverse=True
             )
@@ -309,8 +310,10 @@ def shrinkage(
 class _Ratio:
     """A ratio of weighted sums over items, of all and by bin, with intervals."""
 
-    what: str  # in a table
-    name: str  # of its draws
+    # in a table
+    what: str
+    # of its draws
+    name: str
     weight: str  # what sums are over
     bins: int
     prob: float
@@ -340,7 +343,8 @@ class _Ratio:
         margin = outcome.margins[0]
         if posterior.prior.gridded:
             margin = "joint"
-            stats.cells(margin)  # raises where there are none
+            # raises where there are none
+            stats.cells(margin)
         table = stats.table(margin)
         place = support.bins.rows(table)
         point = (2 * place[:, None] + np.arange(2)).ravel()
@@ -419,7 +423,6 @@ def score_at(
     >>> bool(found.table["value"].is_monotonic_increasing)
     True
     """
-    fit = FIT(fit, "fit")
     prob = PROBABILITY(prob, "prob")
     targets = np.atleast_1d(numbers_of(target, "target"))
     if targets.ndim != 1 or not len(targets) or not np.isfinite(targets).all():
@@ -486,7 +489,8 @@ def summary(fit: Fit) -> pd.DataFrame:
         for name, x in curves.items()
         for t in x["score"]
     }
-    if not (fit.mean_only or fit.groups):  # with groups it needs statistics
+    # with groups it needs statistics
+    if not (fit.mean_only or fit.groups):
         values["R-squared", np.nan] = r_squared(fit)
     posterior = fit.curves.posterior
     for name in fit.curves.family.curve_names:
@@ -550,7 +554,8 @@ def _bins_of_fit(curves: Curves) -> BinPositions:
 
 def statistics_of(curves: Curves, items: Items) -> Statistics:
     """Return statistics of items with the fit's names of columns, for mixtures with joint cells."""
-    posterior_roles(curves, items)  # refuses items of another kind
+    # refuses items of another kind
+    posterior_roles(curves, items)
     mixed = curves.prior.gridded
     bins = _MIXED_BINS if mixed else None
     items = replace(items, cluster=None)
@@ -561,9 +566,8 @@ def statistics_of(curves: Curves, items: Items) -> Statistics:
 
 def score_quantiles(curves: Curves) -> Floats:
     """Return scores below which `_SHARES` of the items that made a fit lie, without repetition."""
-    bins = curves.bins
-    order = np.argsort(bins["score"].to_numpy())
-    score, n = (bins[name].to_numpy()[order] for name in ("score", "n_items"))
+    bins = curves.bins.sortby("score")
+    score, n = (bins[name].to_numpy() for name in ("score", "n_items"))
     place = np.searchsorted(middle_shares(n), _SHARES)
     return np.unique(score[place.clip(max=len(score) - 1)])
 
@@ -714,7 +718,8 @@ class _Explained:
 
     explained: Floats  # (draws,)
     total: Floats
-    influence: Floats  # (items,)
+    # (items,)
+    influence: Floats
     # part of the sum of squares of influences that is noise of finite draws
     noise: float
 
@@ -736,7 +741,8 @@ def _explained(posterior: Posterior, items: Items, columns: Columns) -> _Explain
     curves = posterior.curves
     # the bins that a fit keeps are those of all groups together
     stats = statistics_of(curves, items) if curves.groups else None
-    with extrapolation_reported():  # by the pass over the items
+    # by the pass over the items
+    with extrapolation_reported():
         explained, total = variance_parts(posterior, stats)
     centred = explained - explained.mean()
 
@@ -822,7 +828,7 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
     >>> effects.table.groupby("what", sort=False).size().to_dict()
     {'factor of country': 3, 'typical factor of country': 1}
     """
-    fit = FIT(fit, "fit")
+    posterior = posterior_of(fit)
     stats = STATISTICS(stats, "stats")
     prob = PROBABILITY(prob, "prob")
     if not fit.groups:
@@ -830,7 +836,6 @@ def group_effects(fit: Fit, stats: Statistics, *, prob: float = PROB) -> Result:
             "the fit has no groups: give the items group= and fit their statistics"
         )
     check_draws(fit, "the fit")
-    posterior = posterior_of(fit)
     check_statistics(posterior.curves, stats)
     effect, to_effect, neutral = _EFFECTS[posterior.outcome.theta.name]
     parts = []
@@ -970,7 +975,8 @@ def sensitivity(
     """
     fit = FIT(fit, "fit")
     stats = STATISTICS(stats, "stats")
-    from arviz_stats import psense  # which takes long to import
+    # which takes long to import
+    from arviz_stats import psense
 
     check_draws(fit, "the fit")
     if (number := fit.curves.number) < _FEWEST:

@@ -75,7 +75,8 @@ def poisson_moment(
     """
     y = numbers_of(count, "count", ItemsError)
     n = numbers_of(exposure, "exposure", ItemsError)
-    Whole(1, 100)(order, "order")  # factorials of more leave no digits
+    # factorials of more leave no digits
+    Whole(1, 100)(order, "order")
     _refuse(
         ~((y >= 0) & (y == np.floor(y)) & (y < np.inf)),
         "count",

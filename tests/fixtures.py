@@ -1,7 +1,8 @@
-"""Fixtures of all tests and of the examples in docstrings: a plugin that pyproject.toml names."""
+"""Fixtures of all tests and of the examples in docstrings, loaded by `tests.plugin`."""
 
 import contextlib
 import functools
+import gc
 import os
 import pickle
 import shutil
@@ -32,6 +33,11 @@ def pytest_collection_modifyitems(items):
             slow |= any(case in parameters for case in SLOW_CASES)
         if slow:
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish():
+    """Modules are no garbage: collections need not look through them again and again."""
+    gc.freeze()
 
 
 # the same examples every time, and no clock: a slow machine is no fault

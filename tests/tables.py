@@ -164,6 +164,7 @@ def as_decimal(values, places, kind=None):
     return pa.array(exact, kind or pa.decimal128(18, places))
 
 
+@functools.cache
 def hard_table(kind, form="double"):
     """Returns the items as an Arrow table whose numbers have another type."""
     frame = hard_frame(kind)

@@ -13,8 +13,11 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Pair = tuple[Floats, Floats]
 Triple = tuple[Floats, Floats, Floats]
-# columns of a table by name
+# columns of a table by name, and those of a new table
 Columns = Mapping[str, NDArray[Any]]
+ColumnDict = dict[str, NDArray[Any]]
+# tables by name
+Tables = Mapping[str, Columns]
 
 # numbers of a block: its intermediate results fit in the cache
 _BLOCK = 1 << 13
@@ -66,24 +69,22 @@ def in_blocks(function: Callable[..., Floats]) -> Callable[..., Floats]:
 class Compiled[Result]:
     """A function of arrays, replaced by a kernel from `enough` numbers on, in one call or several.
 
-    The kernel has the function's name in a module that imports Numba, and gives the same bits, so
-    that no result depends on what the process did before.
+    The kernel has the function's name in the module ``kernels`` of its subpackage, which imports
+    Numba, and gives the same bits, so that no result depends on what the process did before.
     """
 
-    def __init__(
-        self, function: Callable[..., Result], module: str, enough: int
-    ) -> None:
+    def __init__(self, function: Callable[..., Result], enough: int) -> None:
         update_wrapper(self, function)
         self.function = function
-        self._module = module
         self._left = enough
         self._foreseen = 0
 
     @cached_property
     def kernel(self) -> Callable[..., Result]:
         """The compiled function."""
-        name = self.function.__name__.lstrip("_")
-        return getattr(import_module(self._module), name)
+        package, _, _ = self.function.__module__.rpartition(".")
+        kernels = import_module(f"{package}.kernels")
+        return getattr(kernels, self.function.__name__.lstrip("_"))
 
     def foresee(self, number: int) -> None:
         """Count the numbers of calls to come, so that the first of them has the kernel."""
@@ -100,7 +101,7 @@ class Compiled[Result]:
 
 
 def compiled[Result](
-    module: str, enough: int
+    enough: int,
 ) -> Callable[[Callable[..., Result]], Compiled[Result]]:
-    """Decorate a function that has a kernel of its name in a module."""
-    return lambda function: Compiled(function, module, enough)
+    """Decorate a function that has a kernel of its name."""
+    return lambda function: Compiled(function, enough)

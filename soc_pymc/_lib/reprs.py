@@ -73,11 +73,6 @@ def html_table(
     return f"<div>{above}{table}{below}</div>"
 
 
-def indented(text: str) -> str:
-    """Return a text in lines of at most 80 columns, two of them empty."""
-    return fill(text, _WIDTH, initial_indent="  ", subsequent_indent="  ")
-
-
 class Table(pd.DataFrame):
     """A frame with text of at most 80 columns, and HTML with the same words."""
 
@@ -103,7 +98,11 @@ class Table(pd.DataFrame):
         text = shown[:1]
         for row, line in zip(texts.to_numpy()[1:], shown[1:], strict=True):
             above = [fill(x, _WIDTH, subsequent_indent="  ") for x in row[:1][long[:1]]]
-            below = [indented(x) for x in row[1:][long[1:]] if x]
+            below = [
+                fill(x, _WIDTH, initial_indent="  ", subsequent_indent="  ")
+                for x in row[1:][long[1:]]
+                if x
+            ]
             text += [*above, line, *below]
         return "\n".join(text)
 

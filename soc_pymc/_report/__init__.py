@@ -64,12 +64,16 @@ _LEVELS = 20  # in the picture of a column of groups
 _PACKAGES = ("pymc", "arviz", "numpy", "scipy", "pandas", "xarray", "duckdb")
 # quantiles of the scores
 _SHARES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
-_LISTED = 10  # items of a list
+# items of a list
+_LISTED = 10
 _MOST = 200  # rows of a result
 _QUANTILES = (0.05, 0.1, 0.95)
 _ESTIMATES = {"theta_mean": "mean", "theta_q05": "5%", "theta_q95": "95%"}
-_CURVES = {"mean": "E(theta | score)", "sd": "sd(theta | score)"}
-_CURVES |= {P_ZERO: "P(theta = 0 | score)"}
+_CURVES = {
+    "mean": "E(theta | score)",
+    "sd": "sd(theta | score)",
+    P_ZERO: "P(theta = 0 | score)",
+}
 
 
 @long_work
@@ -201,11 +205,14 @@ class Subset:
 class Overview:
     """Items of the page among all."""
 
-    columns: Columns  # of all items, as posteriors read them
-    lists: Mapping[str, Subset]  # candidates of each list
+    # of all items, as posteriors read them
+    columns: Columns
+    # candidates of each list
+    lists: Mapping[str, Subset]
     # number of items above the threshold with more than a probability
     above: Mapping[float, int]
-    far: str | None  # a sentence on scores far outside those of the fit
+    # a sentence on scores far outside those of the fit
+    far: str | None
 
 
 def read_overview(
@@ -248,7 +255,8 @@ def read_overview(
         summaries = [*in_chunks(score, _AT_ONCE, columns, "scoring items")]
     mean, sd = summaries[:2]
     low = mean + _LOW * sd
-    if posterior.outcome.positive:  # of a Gamma, by Wilson and Hilferty (1931)
+    # of a Gamma, by Wilson and Hilferty (1931)
+    if posterior.outcome.positive:
         third = sd / (3.0 * np.maximum(mean, np.finfo(float).tiny))
         low = mean * (1.0 - third**2 + _LOW * third) ** 3
     keys = {"mean": mean, "low quantile": low}
@@ -332,7 +340,8 @@ class Page:
             _table_of_page(
                 "Items", [(role, repr(name)) for role, name in roles.items()]
             ),
-            Markup(self.stats._repr_html_()),  # it escapes all text
+            # it escapes all text
+            Markup(self.stats._repr_html_()),
             _table_of_page("Fit", rows),
         ]
         if fit.selection is not None:
@@ -365,7 +374,8 @@ class Page:
         roles = _arguments(items.roles.arguments | items.options)
         joint = ", joint=True" if self.fit.prior.reads_joint else ""
         options = {k: v for k, v in self.options.items() if v not in (None, ())}
-        return Markup("{}").format(  # with its line breaks
+        # with its line breaks
+        return Markup("{}").format(
             "import soc_pymc as soc\n\n"
             f"items = soc.{type(items).__name__}({source}{roles})\n"
             f"stats = soc.summarize(items{joint})  # {bins:,} bins\n"
@@ -458,7 +468,8 @@ def _table_of_page(
 ) -> Markup:
     """Return a table of the page, whose numbers look as in a printed result."""
     text = [[number(x) for x in row] for row in rows]
-    return Markup(html_table(title, text, head))  # it escapes all text
+    # it escapes all text
+    return Markup(html_table(title, text, head))
 
 
 def _of_result(title: str, result: Result) -> Markup:

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from .._lib.arrays import Bools, Columns, Floats, Ints
+from .._lib.arrays import Bools, ColumnDict, Columns, Floats, Ints
 from ..families.scales import LINEAR, MIDDLE, SCALES, SCORE_WEIGHT
 from .formulas import FLOOR, score_cell
 
@@ -33,9 +33,7 @@ _ATOM_TIMES = 10
 _ATOM_GAP = 2.0**-30
 
 
-def added(
-    columns: Columns, keys: Sequence[str], names: Sequence[str]
-) -> dict[str, NDArray[Any]]:
+def added(columns: Columns, keys: Sequence[str], names: Sequence[str]) -> ColumnDict:
     """Rows added up by key, sorted by key; ranges of scores are combined to their extremes."""
     order = np.lexsort([columns[key] for key in reversed(keys)])
     rows = {key: columns[key][order] for key in keys}
@@ -260,7 +258,7 @@ def sums_of(tables: dict[str, Any], labels: Sequence[str], n: int) -> Sums:
     return tables, sorted(labels), n
 
 
-def _fill_positions(part: dict[str, NDArray[Any]]) -> None:
+def _fill_positions(part: ColumnDict) -> None:
     """Give bins of one score at an end of a scale, such as 0, the nearest position of others."""
     low = part["score_min"]
     high = part["score_max"]

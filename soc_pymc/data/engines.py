@@ -15,7 +15,7 @@ from .._lib.arguments import ItemsError
 from .._lib.arrays import Columns, Floats, Ints
 from .._lib.reprs import counted, digits
 from .._lib.work import phase
-from ..families.family import Outcome
+from ..families.family import PART_KEYS, Outcome
 from ..families.scales import LARGEST_COUNT, Bounds
 from .binning import (
     CELL_SUMS,
@@ -71,7 +71,6 @@ _NUMBER = r"^ *[-+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][-+]?[0-9]+)? *$"
 # ids checked for repetition; of more, a share by their hash
 _IDS_AT_ONCE = 1_000_000
 _ROWS = 1 << 20  # rows that arrive at once
-_PART_KEYS = ("group", "fold", "bin")
 _ZERO = "0"
 _NOT_WHOLE = "not whole"
 _BEYOND = 1e300  # stands for an infinite edge, which SQL cannot write
@@ -391,7 +390,7 @@ class Grouped:
             term = summand(name, outcome, keyed, size_limit, ibis_functions())
             total = _total(keyed, term)
             sums[name] = total.cast("int64") if name in outcome.integers else total
-        keys = dict.fromkeys([*_PART_KEYS, *cells])
+        keys = dict.fromkeys([*PART_KEYS, *cells])
         grouped = keyed.group_by(*keys).aggregate(**sums)
         with phase("summing cells"):
             for rows in self._batches(grouped):
@@ -450,7 +449,7 @@ class Grouped:
 
     def _batches(self, expression: "ir.Table") -> Iterator[Columns]:
         """Columns of record batches; groups are coded in the order of their appearance."""
-        integers = {*_PART_KEYS, *CELL_SUMS[:3], *self.items.outcome.integers}
+        integers = {*PART_KEYS, *CELL_SUMS[:3], *self.items.outcome.integers}
         try:
             for batch in batches(expression, size=_ROWS):
                 yield self._columns(batch, integers)

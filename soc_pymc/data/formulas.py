@@ -51,21 +51,24 @@ FLOOR = -1022
 Operand = Any
 
 
+Function = Callable[..., Any]
+
+
 class Functions(NamedTuple):
     """Functions that formulas are made of, for one kind of operands."""
 
-    where: Callable[..., Any]
-    low: Callable[..., Any]  # the smaller of two
-    high: Callable[..., Any]
-    log: Callable[..., Any]
-    floor: Callable[..., Any]
-    whole: Callable[..., Any]  # a real number as a whole one
-    real: Callable[..., Any]
-    exact: Callable[..., Any]  # a number that no engine rounds
-    modulo: Callable[..., Any]  # never negative
-    power_of_two: Callable[..., Any]
+    where: Function
+    low: Function  # the smaller of two
+    high: Function
+    log: Function
+    floor: Function
+    whole: Function  # a real number as a whole one
+    real: Function
+    exact: Function  # a number that no engine rounds
+    modulo: Function  # never negative
+    power_of_two: Function
     # 2^steps times the octave of a size > 0, plus the step in it
-    log_linear: Callable[..., Any]
+    log_linear: Function
 
 
 def first_bits(size: Operand, steps: Operand, where: Operand, bits: Operand) -> Operand:

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from .._lib.arguments import POSITIVE, ItemsError, Real, StatisticsError, shown, switch
+from .._lib.arguments import (
+    POSITIVE,
+    A,
+    ItemsError,
+    Real,
+    StatisticsError,
+    shown,
+    switch,
+)
 from .._lib.arrays import Ints
 from ..families import OUTCOMES, family_of_kind
 from ..families.family import Family, Outcome
@@ -694,11 +702,7 @@ ANY_ITEMS = " or ".join(f"soc.{items.__name__}(...)" for items in ITEMS.values()
 
 def check_items(value: object, name: str = "items") -> Items:
     """Refuse arguments that are not items."""
-    if isinstance(value, Items):
-        return value
-    raise ItemsError(
-        f"{name} must be {ANY_ITEMS} of a table, not {type(value).__name__}"
-    )
+    return A(Items, f"{ANY_ITEMS} of a table", ItemsError)(value, name)
 
 
 def check_outcomes(value: object, name: str = "items") -> Items:

@@ -2,7 +2,7 @@
 
 import operator
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._lib.arguments import ItemsError, StatisticsError
-from .._lib.arrays import Columns, Floats, Ints, compiled
+from .._lib.arrays import ColumnDict, Columns, Floats, Ints, compiled
 from .._lib.work import ordered_map, phase
 from ..families.family import Outcome, sum_of
 from .binning import (
@@ -47,7 +47,6 @@ HEAD = 2
 UNWEIGHTED = 3
 _KEY_BITS = 62
 _BUCKET_BITS = 16  # bits of the numbers that order items
-_KERNELS = "soc_pymc.data.kernels"
 # items, in one table or several, to compile a loop for
 _ENOUGH = 400_000
 _ENOUGH_SUMS = 800_000
@@ -131,20 +130,20 @@ class Local:
             with readable(self.items.source):
                 self._rows = count_of(self.table)
         part = Pile(outcome.tables["part"].keys, outcome.sums("part"))
-        cells = _CellSums(outcome, numbering, most_joint)
+        sums = {name: GroupSum(outcome, name, numbering) for name in outcome.margins}
+        if most_joint:
+            sums["joint"] = GroupSum(outcome, "joint", numbering, most_joint)
 
         def prepare(block: Columns) -> tuple[float, Ints, Floats]:
             columns = tuple(block[role] for role in outcome.bounds)
             if not outcome.validity.are_valid(*columns):
                 raise _NotValidError
+            further = "noise_df", "weight"
+            self._check({role: block[role] for role in further if role in block})
             total = columns[1].sum()
-            if "noise_df" in block:
-                self._check({"noise_df": block["noise_df"]})
             if "weight" in block:
-                weight = block["weight"]
-                self._check({"weight": weight})
-                total = columns[1] @ weight
-                columns = (*columns, weight)
+                columns = (*columns, block["weight"])
+                total = columns[1] @ block["weight"]
             ordered = in_order(self._parts(block), columns, lookup, numbering.bins)
             return float(total), *ordered
 
@@ -156,10 +155,14 @@ class Local:
             total = total + amount
             check_total(self.items, total)
             part.add(numbering.keyed(part_sums(outcome, number, items, size_limit)))
-            cells.add(number, items)
+            # in one thread for each table
+            add = operator.methodcaller("add", number, items)
+            list(ordered_map(add, sums.values()))
+            if "joint" in sums and sums["joint"].full:
+                del sums["joint"]
         if not self._read or self._rows not in (None, self._read):
             self._refuse()
-        tables = {"part": part.total(), **cells.tables()}
+        tables = {"part": part.total()} | {name: x.rows() for name, x in sums.items()}
         n = int(tables["part"]["n"].sum())
         return sums_of(tables, list(self._codes) or [""], n)
 
@@ -272,7 +275,7 @@ class _Numbering(NamedTuple):
     bins: int
     folds: int
 
-    def keyed(self, rows: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    def keyed(self, rows: ColumnDict) -> ColumnDict:
         """Rows with keys in place of their ``number``."""
         part, rows["bin"] = np.divmod(rows.pop("number"), self.bins)
         rows["group"], rows["fold"] = np.divmod(part, self.folds)
@@ -283,35 +286,11 @@ class _Numbering(NamedTuple):
         return number // (self.folds * self.bins) * self.bins + number % self.bins
 
 
-class _CellSums:
-    """Sums by cell of each table, without joint cells if there are too many."""
-
-    def __init__(
-        self, outcome: Outcome, numbering: _Numbering, most_joint: int
-    ) -> None:
-        self._sums = {
-            name: GroupSum(outcome, name, numbering) for name in outcome.margins
-        }
-        if most_joint:
-            joint = GroupSum(outcome, "joint", numbering, most_joint)
-            self._sums["joint"] = joint
-
-    def add(self, number: Ints, items: Floats) -> None:
-        """Add items, in one thread for each table."""
-        list(ordered_map(lambda x: x.add(number, items), self._sums.values()))
-        if "joint" in self._sums and self._sums["joint"].full:
-            del self._sums["joint"]
-
-    def tables(self) -> Mapping[str, Columns]:
-        """Columns of each table."""
-        return {name: sums.rows() for name, sums in self._sums.items()}
-
-
 class _NotValidError(Exception):
     """A block of items is not valid; a scan of all items says why."""
 
 
-@compiled(_KERNELS, _ENOUGH_SUMS)
+@compiled(_ENOUGH_SUMS)
 def _add(number: Ints, items: Floats, sums: "GroupSum") -> None:
     """Add items to the rows of their keys, which are in the order of their first items."""
     _, y, size, *weights = items
@@ -401,7 +380,7 @@ class GroupSum:
             )
         _add(number, items, self)
 
-    def rows(self) -> dict[str, NDArray[Any]]:
+    def rows(self) -> ColumnDict:
         """All rows: their keys, and sums."""
         key = self.keys
         n, sum_y = self.counts[: len(key), :HEAD].T
@@ -416,7 +395,7 @@ class GroupSum:
 
 def part_sums(
     outcome: Outcome, number: Ints, items: Floats, size_limit: float | None
-) -> dict[str, NDArray[Any]]:
+) -> ColumnDict:
     """Sums over runs of items with equal numbers, and the ``number`` of each run."""
     starts = np.flatnonzero(np.diff(number, prepend=-1))
     columns = dict(zip(outcome.bounds, items[:UNWEIGHTED], strict=True))
@@ -451,7 +430,7 @@ def _counted(keys: NDArray[Any], weight: Floats | None) -> tuple[NDArray[Any], I
     return key, np.bincount(place, weight).astype(np.int64)
 
 
-@compiled(_KERNELS, _ENOUGH)
+@compiled(_ENOUGH)
 def in_order(
     part: Ints, items: Sequence[Floats], lookup: Lookup, bins: int
 ) -> tuple[Ints, Floats]:

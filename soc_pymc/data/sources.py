@@ -240,13 +240,16 @@ def _arrow_reader(rows: Any, size: int) -> Any:
     return next(getattr(rows, name) for name in names if hasattr(rows, name))(size)
 
 
-def open_rows(
+def opened(
     source: Source, columns: Sequence[str] | None = None, hold: bool = True
-) -> LocalTable:
-    """Some columns of a source that is not an Ibis table, or all; small files are read at once.
+) -> Any:
+    """Some columns of a source, or all: of an Ibis table another one, else a `LocalTable`.
 
-    Without `hold` no file is read to its end before its rows are asked for.
+    Small files are read at once; without `hold` no file is read to its end before its rows are
+    asked for.
     """
+    if kind_of(source) == "ibis":
+        return open_table(source, columns)
     with readable(source):
         if kind_of(source) != "files":
             table = _in_memory(source, columns)
@@ -284,15 +287,6 @@ def _version_of(paths: list[str]) -> Any:
     times = [(file.st_mtime_ns, file.st_ctime_ns) for file in files]
     sizes = [(file.st_ino, file.st_size) for file in files]
     return tuple(zip(paths, times, sizes, strict=True))
-
-
-def opened(
-    source: Source, columns: Sequence[str] | None = None, hold: bool = True
-) -> Any:
-    """Some columns of a source, or all: of an Ibis table another one, else `open_rows`."""
-    if kind_of(source) == "ibis":
-        return open_table(source, columns)
-    return open_rows(source, columns, hold)
 
 
 def schema_of(table: Any) -> "pa.Schema":
@@ -362,27 +356,24 @@ def _for_arrow(frame: Any) -> Any:
     return frame.astype(dense) if dense else frame
 
 
-def small_table(rows: Any, **columns: Any) -> Any:
+def small_table(rows: Any, **arrays: Any) -> Any:
     """An Ibis table of arrays, for a join with rows of an engine, or of none."""
     import ibis
     import pyarrow as pa
 
-    data = pa.table(columns)
+    data = pa.table(arrays)
     table = ibis.memtable(data).op().copy(name=ibis.util.gen_name(_SMALL)).to_expr()
-    backends = rows._find_backends()[0]
-    if not any(hasattr(backend, "con") and _is_chdb(backend) for backend in backends):
-        return table
-    # it takes no tables beside a query
-    (backend,) = backends
-    name = table.get_name()
-    fields = ", ".join(f"{f.name} {_CHDB_TYPES[str(f.type)]}" for f in data.schema)
-    backend.raw_sql(f"CREATE TABLE {name} ({fields}) ENGINE = Memory")
-    backend.con.insert_arrow(name, data)
-    return backend.table(name)
-
-
-def _is_chdb(backend: Any) -> bool:
-    return type(backend.con).__name__ == "ChdbClient"
+    for backend in rows._find_backends()[0]:
+        connection = getattr(backend, "con", None)
+        if type(connection).__name__ == "ChdbClient":
+            # it takes no tables beside a query
+            name = table.get_name()
+            types = (f"{f.name} {_CHDB_TYPES[str(f.type)]}" for f in data.schema)
+            columns = ", ".join(types)
+            backend.raw_sql(f"CREATE TABLE {name} ({columns}) ENGINE = Memory")
+            backend.con.insert_arrow(name, data)
+            return backend.table(name)
+    return table
 
 
 def drop_small_tables(expression: Any) -> None:

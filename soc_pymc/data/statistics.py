@@ -12,7 +12,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from .._lib.arguments import BOOLEAN, A, StatisticsError, shown
-from .._lib.arrays import Bools, Columns, Floats, Ints, equal_parts
+from .._lib.arrays import Bools, ColumnDict, Columns, Floats, Ints, Tables, equal_parts
 from .._lib.files import Saved, read_saved, save_netcdf
 from .._lib.reprs import counted, html_table, lines, of_statistics
 from ..families import family_of_kind
@@ -250,7 +250,7 @@ class Statistics:
         return dict(self._tables[name])
 
     @cached_property
-    def _tables(self) -> dict[str, dict[str, NDArray[Any]]]:
+    def _tables(self) -> dict[str, ColumnDict]:
         """Columns of all tables, of all days together."""
         tables = {name: self._stored(name) for name in self.outcome.tables}
         if self.noise_law:
@@ -270,7 +270,7 @@ class Statistics:
                 tables[name] = added(table, keys, self.outcome.sums(name))
         return tables
 
-    def _stored(self, name: str) -> dict[str, NDArray[Any]]:
+    def _stored(self, name: str) -> ColumnDict:
         """Columns of a table as they are stored; with dates, groups are those of a day."""
         columns = self.outcome.columns(name)
         return {column: self._array(f"{name}_{column}") for column in columns}
@@ -549,7 +549,7 @@ def undated(attrs: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def from_tables(
-    tables: Mapping[str, Columns],
+    tables: Tables,
     labels: ArrayLike,
     edges: Floats,
     attrs: Mapping[str, Any],

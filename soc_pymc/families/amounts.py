@@ -20,9 +20,10 @@ from numpy.typing import ArrayLike
 from scipy import optimize, special
 
 from .._lib.arguments import ItemsError
-from .._lib.arrays import Bools, Columns, Floats, Pair, Triple
+from .._lib.arrays import Bools, Columns, Floats, Pair, Tables, Triple
 from ..prior_table import InverseGammaFormulas
 from .family import (
+    Excess,
     Family,
     Generators,
     Outcome,
@@ -125,9 +126,7 @@ class AmountOutcome(Outcome):
         low, high = uniform_range(cells)
         return np.maximum(low, 0.0), high
 
-    def excess_squares(
-        self, groups: Columns, part: Mapping[Hashable, Any]
-    ) -> tuple[Bools, Floats, Floats, Floats]:
+    def excess_squares(self, groups: Columns, part: Mapping[Hashable, Any]) -> Excess:
         # given their sum the amounts of n items are shares of a Dirichlet law; units are the
         # variance of an item of typical size
         known = (groups["n"] > 1) & (groups["sum_y"] > 0)
@@ -165,9 +164,8 @@ class AmountOutcome(Outcome):
         # some of the events, whose share of the sum is a Beta
         chosen = rng.binomial(size.astype(np.int64), fraction).astype(float)
         divided = (chosen > 0) & (chosen < size)
-        ones = np.ones_like(chosen)
         shapes = (
-            self.shape * np.where(divided, x, ones) for x in (chosen, size - chosen)
+            self.shape * np.where(divided, x, 1.0) for x in (chosen, size - chosen)
         )
         share = np.clip(rng.beta(*shapes), _LEAST_SHARE, 1.0 - _LEAST_SHARE)
         return y * np.where(divided, share, chosen > 0), chosen
@@ -211,9 +209,6 @@ class AmountOutcome(Outcome):
 
     def residual_factor(self, theta: Floats) -> Floats:
         return self.shape / theta
-
-    def pooled_rate(self, total: float, weight: float) -> float:
-        return total / weight
 
 
 def _deviance(scaled: Floats, n: Floats) -> Floats:
@@ -277,9 +272,7 @@ class AmountRows(RowSums):
         return np.asarray(amount * theta / multiple)
 
     @classmethod
-    def of(
-        cls, rows: int, cells: Mapping[str, Columns], shape: float = 1.0
-    ) -> "AmountRows":
+    def of(cls, rows: int, cells: Tables, shape: float = 1.0) -> "AmountRows":
         """Build from tables of cells with a column ``row``: joint cells, or both margins."""
         by_events = cells.get("joint") or cells["events"]
         by_amount = cells.get("joint") or cells["amounts"]
@@ -326,8 +319,7 @@ class AmountRows(RowSums):
 
     def information(self, location: Floats, dispersion: Floats) -> Pair:
         """Fisher information of both curves, by row."""
-        of_mean, of_dispersion, _ = self.joint_information(location, dispersion)
-        return of_mean, of_dispersion
+        return self.joint_information(location, dispersion)[:2]
 
     def joint_information(self, location: Floats, dispersion: Floats) -> Triple:
         """`information`, and that between both curves, by row."""
@@ -373,6 +365,7 @@ class GammaInverseGamma(InverseGammaFormulas, Family):
     rows = AmountRows
     parameter_names = "shape", "scale"
     theta_power = -1.0
+    natural_moments = PoissonGamma.natural_moments
 
     outcome: AmountOutcome
 
@@ -387,14 +380,11 @@ class GammaInverseGamma(InverseGammaFormulas, Family):
     def attrs(self) -> dict[str, Any]:
         return {"shape": self.shape}
 
-    def rows_of(self, rows: int, cells: Mapping[str, Columns]) -> RowSums:
+    def rows_of(self, rows: int, cells: Tables) -> RowSums:
         return AmountRows.of(rows, cells, self.shape)
 
     def to_curves(self, a: Floats, b: Floats) -> Pair:
         return np.log(b) - np.log(a - 1.0), -np.log(a - 2.0)
-
-    def natural_moments(self, location: Floats, exponential: Floats) -> Pair:
-        return np.exp(location), exponential * np.exp(2.0 * location)
 
     saturates = True
 
@@ -477,20 +467,12 @@ class GammaInverseGamma(InverseGammaFormulas, Family):
         shape = inverse_trigamma(variance[:, :1])
         return shape, np.exp(centre + special.psi(shape))
 
-    def relative(self, frame: Frame, parameters: Pair, z: Floats) -> Relative:
+    def relative(self, frame: Frame, parameters: Pair) -> Relative:
         shape, scale = parameters
         log_mean = np.log(scale) - np.log(shape - 1.0) - frame.location[:, None]
         mean = np.expm1(log_mean)
-        ones = np.ones(len(shape))
         variance = (1.0 + mean) ** 2 / (shape - 2.0)
-        return Relative(
-            log_mean[None],
-            mean,
-            variance,
-            unit=ones,
-            middle=0.0 * ones,
-            reach=frame.spread,
-        )
+        return Relative(log_mean[None], mean, variance, frame.spread)
 
     def log_weights(self, curves: Triple, grid: ComponentGrid, slopes: bool) -> LogLaw:
         location, dispersion, _ = curves

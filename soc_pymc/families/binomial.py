@@ -7,7 +7,7 @@ With g = log(1/a + 1/b), to first order exp(g) is the variance of logit theta, a
 Successes and failures change places by a change of sign of the logit; g -> -infinity is a limit.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar
@@ -18,13 +18,15 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from .._lib.arguments import ItemsError
-from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, Triple
+from .._lib.arrays import Bools, Columns, Floats, Pair, Tables, Triple
 from ..prior_table import ARRAYS, BetaFormulas
 from .family import (
+    Excess,
     Family,
     Generators,
     Outcome,
     Table,
+    TableOf,
     Validity,
     Words,
     absent_zeros,
@@ -43,7 +45,7 @@ from .mixtures import (
 )
 from .poisson import COUNT_CELLS, EXPOSURE_CELLS, draw_log_gamma
 from .priors import Beta, BetaMixture
-from .rows import Cells, Ragged, RowSums, Tensor, columns, histogram, rising
+from .rows import Cells, Points, Ragged, RowSums, Tensor, columns, histogram, rising
 from .scales import EXACT_COUNTS, LARGEST_COUNT, LOGIT, STEPS, Bounds, Cell
 from .special_functions import (
     beta_binomial_cdf,
@@ -149,9 +151,7 @@ class BinomialOutcome(Outcome):
         trials = float(sums["sum_N"])
         return f"{int(sums['sum_y']):,} successes in {trials:,.15g} trials"
 
-    def excess_squares(
-        self, groups: Columns, part: Mapping[Hashable, Any]
-    ) -> tuple[Bools, Floats, Floats, Floats]:
+    def excess_squares(self, groups: Columns, part: Mapping[Hashable, Any]) -> Excess:
         # in units of the variance of the group's successes in an item of typical size
         known = (groups["sum_y"] > 0) & (groups["sum_N"] > groups["sum_y"])
         # single trials vary by nothing but noise
@@ -163,7 +163,7 @@ class BinomialOutcome(Outcome):
         variance = 2.0 * (rate * (1.0 - rate)) ** 2 * (1.0 - 1.0 / n) * (x2 - x1)
         return known, (squares - noise) / unit, variance / unit**2, noise / unit
 
-    def absent(self, table: Callable[[str], Columns]) -> float:
+    def absent(self, table: TableOf) -> float:
         # one trial shows no 2, and of two or more the bound is at least half that of counts
         trials = table("trials")
         single = trials["n"][trials["sum_N"] == trials["n"]].sum()
@@ -286,7 +286,7 @@ class BinomialRows(RowSums):
         return rng.binomial(trials.astype(np.int64), theta).astype(float)
 
     @classmethod
-    def of(cls, rows: int, cells: Mapping[str, Columns]) -> "BinomialRows":
+    def of(cls, rows: int, cells: Tables) -> "BinomialRows":
         """Build from tables of cells with a column ``row``: joint cells, or the three margins."""
         joint = cells.get("joint")
         successes, failures, trials = (
@@ -306,12 +306,12 @@ class BinomialRows(RowSums):
         return min(sums["sum_y"], sums["sum_N"] - sums["sum_y"])
 
     @property
-    def tells_dispersion(self) -> Bools:
-        """Rows with an item of two trials or more: single trials say nothing of the variance."""
-        rows = self.steps_n.row[self.steps_n.columns[0] == 1.0]
-        return np.bincount(rows, minlength=len(self.total)) > 0
+    def informs_variance(self) -> bool:
+        """True if an item has two trials or more: single trials say nothing of the variance."""
+        step, _ = self.steps_n.columns
+        return bool((step == 1.0).any())
 
-    def _sizes(self) -> tuple[Ints, Floats, Floats]:
+    def sizes(self) -> Points:
         """Row, trials and number of items of points that stand for the items."""
         row = self.steps_n.row
         step, over = self.steps_n.columns
@@ -330,7 +330,7 @@ class BinomialRows(RowSums):
         """Lower bounds of the Fisher information of both curves, by row."""
         # of the best linear and quadratic functions of the successes (Godambe 1985): the latter is
         # (d Var(y)/dg)^2 over Var(y) and the second coefficient of Hahn's polynomials
-        row, n, items = self._sizes()
+        row, n, items = self.sizes()
         averaged = self.widened(np, location, dispersion, self.spread)
         f, g = (curve[row] for curve in averaged)
         g = np.maximum(g, -BETAS.bounds[1])
@@ -467,7 +467,7 @@ class BinomialBeta(BetaFormulas, Family):
     def component_parameters(self, centre: Floats, variance: Floats) -> Pair:
         return betas_of_logit(centre, variance)
 
-    def relative(self, frame: Frame, parameters: Pair, z: Floats) -> Relative:
+    def relative(self, frame: Frame, parameters: Pair) -> Relative:
         a, b = parameters
         location = frame.location[:, None]
         logit = np.log(a) - np.log(b)
@@ -485,26 +485,18 @@ class BinomialBeta(BetaFormulas, Family):
         )
         variance = np.exp(log_up + log_down - log_middle.sum(axis=0)) / (a + b + 1.0)
         middle = special.expit(frame.location)
-        ones = np.ones(len(mean))
-        return Relative(
-            positions, mean, variance, unit=ones, middle=middle, reach=frame.spread
-        )
+        return Relative(positions, mean, variance, frame.spread, middle=middle)
 
     def log_pilot(
-        self,
-        frame: Frame,
-        z: Floats,
-        curves: Floats,
-        parts: Relative,
-        bounds: CurveBounds,
+        self, frame: Frame, curves: Floats, parts: Relative, bounds: CurveBounds
     ) -> Floats:
         # rounding to the grid moves moments, most where theta is largest; tilts by theta and its
         # square restore them. In units of m (1 - m), around m, the mean is 0, the variance this
         odds_cv2 = np.exp(curves[:, 1])
-        variance = odds_cv2 / (1.0 + parts.middle * (1.0 - parts.middle) * odds_cv2)
+        variance = odds_cv2 / (1.0 + bounds.middle * (1.0 - bounds.middle) * odds_cv2)
         targets = np.stack([np.zeros(len(variance)), variance], axis=1)
         powers = np.stack([parts.mean, parts.mean**2 + parts.variance], axis=2)
-        weight = beta_weights(frame, z, curves)
+        weight = beta_weights(frame, self.component_grid, curves)
         has_weight = weight > _FAINT_WEIGHT
         log = np.log(np.maximum(weight, _FAINT_WEIGHT))
         tilt = np.zeros((len(log), 2))
@@ -527,14 +519,15 @@ class BinomialBeta(BetaFormulas, Family):
         log_mean, log_complement = parts.positions
         at_pilot = bounds.bent(bounds.location, bounds.dispersion)[0]
         spread = np.exp(at_pilot[1]) - bounds.inner
-        a = 1.0 / (spread * (1.0 - parts.middle))
-        b = 1.0 / (spread * parts.middle)
+        a = 1.0 / (spread * (1.0 - bounds.middle))
+        b = 1.0 / (spread * bounds.middle)
         tilted = log + (powers @ tilt[..., None])[..., 0]
         log_ratio = tilted - a[:, None] * log_mean - b[:, None] * log_complement
         # beyond the components that have weight the ratio stays the same
         low = has_weight.argmax(axis=1)
-        high = len(z) - 1 - has_weight[:, ::-1].argmax(axis=1)
-        component = np.clip(np.arange(len(z)), low[:, None], high[:, None])
+        size = weight.shape[1]
+        high = size - 1 - has_weight[:, ::-1].argmax(axis=1)
+        component = np.clip(np.arange(size), low[:, None], high[:, None])
         return np.take_along_axis(log_ratio, component, axis=1)
 
     def log_weights(self, curves: Triple, grid: ComponentGrid, slopes: bool) -> LogLaw:

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.random import Generator
 
 from .._lib.arguments import StatisticsError
-from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, Triple
+from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, Tables, Triple
 from ..prior_table import ARRAYS, Formulas, Members, Mixture, mixture_summaries, moments
 from .mixtures import Components
-from .rows import RowSums
+from .rows import RowSums, value_moments
 from .scales import (
     EXACT_COUNTS,
     LINEAR,
@@ -45,6 +45,10 @@ _NEGLIGIBLE = 0.01
 _LEAST_PRECISION = 1e-100  # relative to the largest
 
 Generators = tuple[Generator, ...]
+# mask of groups of items; their squared residuals less noise, with variance and noise
+Excess = tuple[Bools, Floats, Floats, Floats]
+# a function that returns a table of sums by its name
+TableOf = Callable[[str], Columns]
 
 _MOST_SUMMARISED = 1 << 16  # in one array of members x items
 # probability that a difference from 1 does not show well
@@ -227,11 +231,8 @@ class Outcome(ABC):
     @property
     def size_margin(self) -> str:
         """Name of the table by cell of an item's size; empty if there is none."""
-        for name in self.margins:
-            (cell,) = self.tables[name].cells.values()
-            if cell.role == "size":
-                return name
-        return ""
+        by_role = {self.tables[x].cells["cell"].role: x for x in self.margins}
+        return by_role.get("size", "")
 
     def sums(self, name: str) -> tuple[str, ...]:
         """Columns of a table without keys: whole numbers, then real sums."""
@@ -301,9 +302,7 @@ class Outcome(ABC):
         return low, np.maximum(np.ceil(high - 0.5), low)
 
     @abstractmethod
-    def excess_squares(
-        self, groups: Columns, part: Mapping[Hashable, Any]
-    ) -> tuple[Bools, Floats, Floats, Floats]:
+    def excess_squares(self, groups: Columns, part: Mapping[Hashable, Any]) -> Excess:
         """Mask of groups of items; their squared residuals less noise, with variance and noise."""
 
     # --- doubts about the noise
@@ -312,15 +311,15 @@ class Outcome(ABC):
         """Return True if a column's name says that sizes cannot be counts of trials."""
         return False
 
-    def doubt(self, table: Callable[[str], Columns]) -> str:
+    def doubt(self, table: TableOf) -> str:
         """Describe the evidence in tables of sums against this kind's noise; empty if none."""
         return ""
 
-    def absent(self, table: Callable[[str], Columns]) -> float:
+    def absent(self, table: TableOf) -> float:
         """Lower bound of the items of 0 that lack in tables of sums; 0 if some are there."""
         return 0.0
 
-    def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
+    def doubtful(self, y: Floats, size: Floats, tight: bool) -> bool:
         """Return True if outcomes (`tight` or not) and sizes speak against this noise."""
         return False
 
@@ -434,9 +433,10 @@ class Outcome(ABC):
     # --- calibration of the score
 
     def pooled_rate(self, total: float, weight: float) -> float:
-        """Mean outcome; half an event stands for none, for which a likelihood would be 0."""
-        low = self.theta.low * weight + 0.5
-        high = self.theta.high * weight - 0.5
+        """Mean outcome; half an event stands for none, whose rate would have likelihood 0."""
+        half = 0.5 if self.whole else 0.0
+        low = self.theta.low * weight + half
+        high = self.theta.high * weight - half
         return min(max(total, low), high) / weight
 
     def residual_factor(self, theta: Floats) -> Floats:
@@ -463,13 +463,8 @@ def absent_zeros(cells: Columns, ones: float = 0.0, share: float = 0.5) -> float
 
 def uniform_range(cells: Columns) -> Pair:
     """Ends of uniform distributions with the cells' means and variances."""
-    n = cells["n"]
-    mean = cells["sum_y"] / n
-    square = cells["sum_y2"] / n
-    variance = square - mean**2
-    # a variance below the rounding of the sums is 0
-    varies = (n > 1) & (variance > 1e-12 * square)
-    reach = np.sqrt(3.0 * np.where(varies, variance, 0.0))
+    mean, variance = value_moments(cells)
+    reach = np.sqrt(3.0 * variance)
     return mean - reach, mean + reach
 
 
@@ -544,7 +539,9 @@ class Family(Formulas, Components):
 
     # copies are the family itself
     def __reduce__(self) -> tuple[Any, ...]:
-        return _family_of, (self.outcome.kind, self.attrs)
+        from . import family_of_kind
+
+        return family_of_kind, (self.outcome.kind, self.attrs)
 
     def given(self, attrs: Mapping[Any, Any]) -> "Family":
         """Return the family of items with these attributes."""
@@ -557,7 +554,7 @@ class Family(Formulas, Components):
         """Attributes of items of which `given` makes this family."""
         return {"truncated": 1} if self.outcome.truncated else {}
 
-    def rows_of(self, rows: int, cells: Mapping[str, Columns]) -> RowSums:
+    def rows_of(self, rows: int, cells: Tables) -> RowSums:
         """Build so many rows from tables of cells, as `RowSums.of`."""
         return self.rows.of(rows, cells)
 
@@ -707,7 +704,9 @@ class Family(Formulas, Components):
     @property
     def complete(self) -> "Family":
         """The family of all items, where this one's are those of 1 or more."""
-        return _family_of(self.outcome.kind)
+        from . import family_of_kind
+
+        return family_of_kind(self.outcome.kind)
 
     @abstractmethod
     def below(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
@@ -749,9 +748,3 @@ class Family(Formulas, Components):
         mean = self.mean(a, b)
         rise = mean * (1.0 - weighted) - cut * (1.0 - plain)
         return cut * plain - mean * weighted, rise
-
-
-def _family_of(kind: str, attrs: Mapping[str, Any] | None = None) -> Family:
-    from . import family_of_kind  # which knows all families
-
-    return family_of_kind(kind, attrs)

@@ -194,7 +194,7 @@ def solve_betas(location, variance, a, b):
 
 
 def curves_of_moments(
-    mean: Floats, variance: Floats, middle: Floats, has_path: bool
+    mean: Floats, variance: Floats, middle: Floats | float, has_path: bool
 ) -> tuple[Any, ...]:
     """Both curves; the slope of the location in the mean, and of the dispersion in both moments."""
     if not has_path:  # Normals

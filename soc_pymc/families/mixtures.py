@@ -207,9 +207,10 @@ class Relative(NamedTuple):
     positions: Floats  # (1 or 2, n, R)
     mean: Floats  # (n, R)
     variance: Floats  # (n, R)
-    unit: Floats  # (n,): of the location
-    middle: Floats  # (n,)
-    reach: Floats  # (n,): spread of the base distribution in this unit
+    # (n,): spread of the base distribution in the unit of the location
+    reach: Floats
+    unit: Floats | float = 1.0
+    middle: Floats | float = 0.0
 
 
 def reciprocal(values: Floats) -> Floats:
@@ -257,7 +258,7 @@ class Components(ABC):
         """Conjugate parameters of components (n, R) with variances (n, 1) or (n, R)."""
 
     @abstractmethod
-    def relative(self, frame: Frame, parameters: Pair, z: Floats) -> Relative:
+    def relative(self, frame: Frame, parameters: Pair) -> Relative:
         """Components of these parameters in units of the base distributions."""
 
     @abstractmethod
@@ -268,12 +269,7 @@ class Components(ABC):
         """
 
     def log_pilot(
-        self,
-        frame: Frame,
-        z: Floats,
-        curves: Floats,
-        parts: Relative,
-        bounds: CurveBounds,
+        self, frame: Frame, curves: Floats, parts: Relative, bounds: CurveBounds
     ) -> Floats | float:
         """Log weights (n, R) of the pilot's law, less those of its parameters in closed form."""
         return 0.0
@@ -307,7 +303,7 @@ class Components(ABC):
         ones = np.ones(len(curves))
         variance = frame.variance()[:, None]
         parameters = self.component_parameters(frame.places(z), variance)
-        parts = self.relative(frame, parameters, z)
+        parts = self.relative(frame, parameters)
         arrays = np.zeros((4, len(curves), len(z)))
         arrays[: len(parts.positions)] = parts.positions
         centre = 0.0 * ones
@@ -323,7 +319,7 @@ class Components(ABC):
             )
         tilts = np.stack(np.broadcast_arrays(z, stretching(z, centre, corner)), axis=2)
         bounds = self._bounds(frame.location, curves[:, 1], parts)
-        arrays[3] = self.log_pilot(frame, z, curves, parts, bounds)
+        arrays[3] = self.log_pilot(frame, curves, parts, bounds)
         return WeightForms(
             family=self,
             bounds=bounds,
@@ -349,7 +345,8 @@ class Components(ABC):
         high = 2.0 * np.log(_WIDEST_DISPERSION * parts.reach)
         farthest = _FARTHEST_LOCATION * parts.reach
         curves = location, dispersion, parts.unit, middle
-        return CurveBounds(*curves, farthest, low + _ROOM, high)
+        bounds = np.broadcast_arrays(*curves, farthest, low + _ROOM, high)
+        return CurveBounds(*np.stack(bounds))
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ times powers of w - mean(w) up to the third, which leave an error of fourth orde
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
@@ -18,9 +18,10 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from .._lib.arguments import FitError
-from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, Triple
+from .._lib.arrays import Columns, Floats, Ints, Pair, Tables, Triple
 from ..prior_table import NormalFormulas
 from .family import (
+    Excess,
     Family,
     Generators,
     Outcome,
@@ -33,7 +34,16 @@ from .family import (
 from .mixtures import WIDTH, ComponentGrid, Frame, LogLaw, Relative
 from .noise import NodeLine, moderated_cells, node_line
 from .priors import Normal, NormalMixture
-from .rows import Cells, Ragged, RowSums, Tensor, Weak, by_row, weak_dispersion
+from .rows import (
+    Cells,
+    Ragged,
+    RowSums,
+    Tensor,
+    Weak,
+    by_row,
+    value_moments,
+    weak_dispersion,
+)
 from .scales import LARGEST_VALUE, LEAST_SD, LINEAR, STEPS, Bounds, Cell
 
 # centre and sd of the prior of log Var(theta | t) less the log noise variance: sds of theta have
@@ -158,9 +168,7 @@ class NormalOutcome(Outcome):
     def cell_range(self, cells: Columns) -> Pair:
         return uniform_range(cells)
 
-    def excess_squares(
-        self, groups: Columns, part: Mapping[Hashable, Any]
-    ) -> tuple[Bools, Floats, Floats, Floats]:
+    def excess_squares(self, groups: Columns, part: Mapping[Hashable, Any]) -> Excess:
         # in units of the squared noise sd
         known = groups["n"] > 1
         names = ("n", "sum_w", "sum_w2", "sum_y", "sum_y2")
@@ -170,7 +178,7 @@ class NormalOutcome(Outcome):
         excess = (y2 - y1 * (y1 / n) - share * w1) / noise
         return known, excess, 2 * share * w2 / noise**2, share * n
 
-    def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
+    def doubtful(self, y: Floats, size: Floats, tight: bool) -> bool:
         variance = _variance_as(y, y)
         varies = np.ptp(size) > 0 and np.ptp(variance) > 0
         if not (varies and y.min() >= 0 and variance.min() > 0):
@@ -355,7 +363,7 @@ class NormalRows(_ValueRows):
         return location + sd * rng.standard_normal(sd.shape)
 
     @classmethod
-    def of(cls, rows: int, cells: Mapping[str, Columns]) -> RowSums:
+    def of(cls, rows: int, cells: Tables) -> RowSums:
         """Build from tables of cells with a column ``row``: joint cells, or those of the noise."""
         table = cells["joint"] if "joint" in cells else cells["noise"]
         if "sum_moderated" in table:
@@ -418,7 +426,8 @@ class StudentRows(_ValueRows):
         """Log marginal of rows without spread: Normals, averaged over the true noise."""
         location, dispersion = curves
         _, _, value, n, moderated, *line, place, centre, _ = cells
-        ratio, log_weight = _true_noise(line, place, xp)
+        columns = (column[:, :, None] for column in line)
+        ratio, log_weight = NodeLine(*columns).nodes(place[:, None], xp)
         total = xp.exp(dispersion)[..., None, None] + moderated[:, :, None] * ratio
         gap = (value - (location - centre)[..., None])[..., None]
         log = log_weight - 0.5 * (gap * gap / total + xp.log(total))
@@ -438,17 +447,14 @@ class StudentRows(_ValueRows):
         return location + sd * rng.standard_normal(sd.shape)
 
     @classmethod
-    def of(cls, rows: int, cells: Mapping[str, Columns]) -> "StudentRows":
+    def of(cls, rows: int, cells: Tables) -> "StudentRows":
         """Build from joint cells with a column ``row``."""
         table = _alike(cells["joint"])
         n = table["n"].astype(float)
         moderated = table["sum_moderated"] / n
         plain = NormalRows.of_noise(rows, moderated_cells(table))
-        mean = table["sum_y"] / n
-        square = table["sum_y2"] / n
-        variance = square - mean**2
-        # below the rounding of the sums all values of a cell are the same
-        sd = np.sqrt(np.where((n > 1) & (variance > 1e-12 * square), variance, 0.0))
+        mean, variance = value_moments(table)
+        sd = np.sqrt(variance)
         value = np.stack([mean - sd, mean + sd]) - plain.centre[table["row"]]
         split = np.stack([np.ones(len(n), dtype=bool), sd > 0])
         items = np.stack([n, n]) / split.sum(axis=0)
@@ -482,12 +488,6 @@ def _alike(table: Columns) -> Columns:
     lines = pd.DataFrame(classes | {name: table[name] for name in sums})
     added = lines.groupby([*classes], as_index=False).sum()
     return {name: added[name].to_numpy() for name in ("row", *sums)}
-
-
-def _true_noise(line: Sequence[Tensor], place: Tensor, xp: ModuleType) -> Pair:
-    """Ratios and log weights of the true noise of cells (k, cells) at places (k, nodes)."""
-    columns = (column[:, :, None] for column in line)
-    return NodeLine(*columns).nodes(place[:, None], xp)
 
 
 def _noise_sums(table: Columns) -> Floats:
@@ -578,13 +578,12 @@ class NormalNormal(NormalFormulas, Family):
     def component_parameters(self, centre: Floats, variance: Floats) -> Pair:
         return centre, variance
 
-    def relative(self, frame: Frame, parameters: Pair, z: Floats) -> Relative:
-        mean = ((frame.centre - frame.location) / frame.spread)[:, None] + z
+    def relative(self, frame: Frame, parameters: Pair) -> Relative:
+        middle = (frame.centre - frame.location) / frame.spread
+        mean = middle[:, None] + self.component_grid
         variance = np.full(mean.shape, WIDTH**2)
-        ones = np.ones(len(mean))
-        return Relative(
-            mean[None], mean, variance, unit=frame.spread, middle=0.0 * ones, reach=ones
-        )
+        reach = np.ones(len(mean))
+        return Relative(mean[None], mean, variance, reach, unit=frame.spread)
 
     def log_weights(self, curves: Triple, grid: ComponentGrid, slopes: bool) -> LogLaw:
         location, dispersion, _ = curves

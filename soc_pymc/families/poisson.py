@@ -5,7 +5,7 @@ marginal of a row needs one histogram over counts and one over exposures (docs/d
 """
 
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar
@@ -16,13 +16,15 @@ from numpy.typing import ArrayLike
 from scipy import optimize, special
 
 from .._lib.arguments import ItemsError
-from .._lib.arrays import Bools, Columns, Floats, Pair, Triple
+from .._lib.arrays import Bools, Columns, Floats, Pair, Tables, Triple
 from ..prior_table import GammaFormulas
 from .family import (
+    Excess,
     Family,
     Generators,
     Outcome,
     Table,
+    TableOf,
     Validity,
     Words,
     absent_zeros,
@@ -32,6 +34,7 @@ from .mixtures import ComponentGrid, Frame, LogLaw, Relative, along_path, recipr
 from .priors import Gamma, GammaMixture
 from .rows import (
     Cells,
+    Points,
     Ragged,
     RowSums,
     Tensor,
@@ -151,9 +154,7 @@ class PoissonOutcome(Outcome):
         exposure = float(sums["sum_N"])
         return f"{int(sums['sum_y']):,} counts in exposure {exposure:,.6g}"
 
-    def excess_squares(
-        self, groups: Columns, part: Mapping[Hashable, Any]
-    ) -> tuple[Bools, Floats, Floats, Floats]:
+    def excess_squares(self, groups: Columns, part: Mapping[Hashable, Any]) -> Excess:
         # given its sum m, the counts of n items are multinomial: the sum of their squares has
         # variance 2 m (m - 1) (1 - 1/n) sum p^2; units are the group's expected count
         known = (groups["sum_y"] > 1) & (groups["n"] > 1)
@@ -168,13 +169,13 @@ class PoissonOutcome(Outcome):
         excess = (squares - noise) / expected
         return known, excess, variance / expected**2, noise / expected
 
-    def absent(self, table: Callable[[str], Columns]) -> float:
+    def absent(self, table: TableOf) -> float:
         return absent_zeros(table("count"))
 
     def is_amount(self, column: str) -> bool:
         return bool(_AMOUNTS.search(column.lower()))
 
-    def doubt(self, table: Callable[[str], Columns]) -> str:
+    def doubt(self, table: TableOf) -> str:
         part = table("part")
         margin = table("exposure")
         total = float(part["sum_N"].sum())
@@ -197,7 +198,7 @@ class PoissonOutcome(Outcome):
             rate=rate, ratio=1.0 - rate, these=these, otherwise=otherwise
         )
 
-    def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
+    def doubtful(self, y: Floats, size: Floats, tight: bool) -> bool:
         if not (size.any() and (size == np.floor(size)).all() and (y <= size).all()):
             return False
         rate = float(y.sum() / size.sum())
@@ -317,7 +318,7 @@ class PoissonRows(RowSums):
         return np.where(noisy, rng.poisson(np.where(noisy, expected, 0.0)), expected)
 
     @classmethod
-    def of(cls, rows: int, cells: Mapping[str, Columns]) -> "PoissonRows":
+    def of(cls, rows: int, cells: Tables) -> "PoissonRows":
         """Build from tables of cells with a column ``row``: joint cells, or both margins."""
         joint = cells.get("joint")
         if joint is not None:
@@ -339,11 +340,15 @@ class PoissonRows(RowSums):
         """Sum of all counts."""
         return sums["sum_y"]
 
+    def sizes(self) -> Points:
+        """Row, exposure and number of items of points that stand for the items."""
+        exposure, items, _ = self.points.columns
+        return self.points.row, exposure, items
+
     def information(self, location: Floats, dispersion: Floats) -> Pair:
         """Fisher information of log mean, and a lower bound of that of log cv2, by row."""
-        row = self.points.row
+        row, exposure, items = self.sizes()
         number = len(self.total)
-        exposure, items, _ = self.points.columns
         log_mean, log_cv2 = self.widened(np, location, dispersion, self.spread)
         chain = np.exp(dispersion - log_cv2) * (1.0 + self.spread)
         cv2 = np.exp(log_cv2)[row]
@@ -358,7 +363,7 @@ class PoissonRows(RowSums):
 
     def level(self) -> tuple[float, float]:
         """Log of the overall rate, and the prior's own level."""
-        exposure, items, _ = self.points.columns
+        _, exposure, items = self.sizes()
         rate = (self.total.sum() + 0.5) / (exposure @ items)
         return float(np.log(rate)), self.dispersion_level[0]
 
@@ -463,17 +468,13 @@ class PoissonGamma(GammaFormulas, Family):
         shape = inverse_trigamma(variance[:, :1])
         return shape, np.exp(special.psi(shape) - centre)
 
-    def relative(self, frame: Frame, parameters: Pair, z: Floats) -> Relative:
+    def relative(self, frame: Frame, parameters: Pair) -> Relative:
         shape, rate = parameters
         log_mean = np.log(shape) - np.log(rate) - frame.location[:, None]
         mean = np.expm1(log_mean)
-        ones = np.ones(len(shape))
         # means and variances of wide log-normals and Gammas are in their upper tails
         reach = frame.spread * (1.0 + _SKEWED * frame.spread**2)
-        variance = (1.0 + mean) ** 2 / shape
-        return Relative(
-            log_mean[None], mean, variance, unit=ones, middle=0.0 * ones, reach=reach
-        )
+        return Relative(log_mean[None], mean, (1.0 + mean) ** 2 / shape, reach)
 
     def log_weights(self, curves: Triple, grid: ComponentGrid, slopes: bool) -> LogLaw:
         location, dispersion, _ = curves

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from .._lib.arguments import FitError
-from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, Triple
+from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, Tables, Triple
 from .scales import EXACT_COUNTS
 from .special_functions import stirling_series
 
@@ -26,6 +26,8 @@ from .special_functions import stirling_series
 Tensor = Any
 # arrays of rows, as of `RowSums.cells`, or variables of PyTensor
 Cells = Sequence[Any]
+# row, value and number of items of points that stand for items
+Points = tuple[Ints, Floats, Floats]
 
 MEAN_ONLY = (
     "one trial per item shows the mean of theta given the score, and nothing of its variance; fit "
@@ -163,7 +165,7 @@ class RowSums(ABC):
 
     @classmethod
     @abstractmethod
-    def of(cls, rows: int, cells: Mapping[str, Columns]) -> "RowSums":
+    def of(cls, rows: int, cells: Tables) -> "RowSums":
         """Build from tables of cells with a column ``row``: joint cells, or all margins."""
 
     @classmethod
@@ -368,14 +370,9 @@ class RowSums(ABC):
         return np.ones(len(self.total), dtype=bool)
 
     @property
-    def tells_dispersion(self) -> Bools:
-        """Rows that say something of the dispersion: all, unless a family says otherwise."""
-        return np.ones(len(self.total), dtype=bool)
-
-    @property
     def informs_variance(self) -> bool:
-        """True if any row says something of the variance."""
-        return bool(self.tells_dispersion.any())
+        """True if any row says something of the variance of theta."""
+        return True
 
     def refuse_mean_only(self, what: str) -> None:
         """Refuse data that say nothing of the variance."""
@@ -402,7 +399,7 @@ def rising(xp: ModuleType, cv2: Tensor, cells: Cells) -> Tensor:
 
 def two_points(
     row_of: Ints, weight: Floats, sums: Floats, squares: Floats, cubes: Floats
-) -> tuple[Ints, Floats, Floats]:
+) -> Points:
     """Points (row, value, weight): one for a cell of a single value, else a Gauss rule of two."""
     mean = sums / weight
     variance = squares / weight - mean * mean
@@ -495,9 +492,7 @@ def weighted_points(
     return Ragged(start, (value[starts], *shares))
 
 
-def _on_lattice(
-    rows: int, parts: Sequence[tuple[Ints, Floats, Floats]], low: int, span: int
-) -> Ragged:
+def _on_lattice(rows: int, parts: Sequence[Points], low: int, span: int) -> Ragged:
     """Nodes from `low` on, `span` in a row, for parts: rows, values > 0 and their weights.
 
     Each weight is shared out over nodes as in Lagrange's interpolation of functions of log value:
@@ -523,6 +518,16 @@ def _on_lattice(
     known = np.flatnonzero(sums.any(axis=0))
     row, node = np.divmod(known, span)
     return by_row(rows, row, np.exp2((low + node) / _NODES), *sums[:, known])
+
+
+def value_moments(cells: Columns) -> Pair:
+    """Mean and variance of the values in each cell; one below the rounding of the sums is 0."""
+    n = cells["n"]
+    mean = cells["sum_y"] / n
+    square = cells["sum_y2"] / n
+    variance = square - mean**2
+    varies = (n > 1) & (variance > 1e-12 * square)
+    return mean, np.where(varies, variance, 0.0)
 
 
 def columns(table: Columns, names: Sequence[str]) -> tuple[NDArray[Any], ...]:

@@ -37,7 +37,6 @@ _MOST_SUMMED = 1000  # numbers of successes that are added up one by one
 # sds, and Gamma tails, below which nothing is left of the lower tail
 _TAIL_SDS = 10.0
 _TAILS = 40.0
-_KERNELS = "soc_pymc.families.kernels"
 # numbers for which compiling a long loop pays, and importing Numba for a short one
 _WORTH_COMPILING = 500_000
 _WORTH_IMPORTING = 20_000_000
@@ -65,7 +64,7 @@ def _stirling_of_small(x: Floats) -> Floats:
     return change + stirling_series(shifted, STIRLING)
 
 
-@compiled(_KERNELS, _WORTH_IMPORTING)
+@compiled(_WORTH_IMPORTING)
 def _stirling_sums(x: Floats) -> Floats:
     return stirling_series(x, STIRLING)
 
@@ -211,7 +210,7 @@ def beta_kernel(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
     return np.exp(_log_beta_kernel(x, complement, a, b))
 
 
-@compiled(_KERNELS, _WORTH_COMPILING)
+@compiled(_WORTH_COMPILING)
 def _beta_fraction(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
     # the continued fraction of Didonato and Morris (1992), Algorithm 708, for P(theta <= x) over
     # `beta_kernel`, for x up to (a + 1) / (a + b + 2); a and so on are those of the next term
@@ -331,7 +330,7 @@ def _log_beta_binomial(
     return value
 
 
-@compiled(_KERNELS, _WORTH_COMPILING)
+@compiled(_WORTH_COMPILING)
 def _tail_sums(
     y: Floats, low: Floats, at_y: Floats, n: Floats, a: Floats, b: Floats
 ) -> Floats:

@@ -9,18 +9,18 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 from scipy import optimize, special
 
 from .._lib.arguments import FitError, ItemsError
-from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, Triple
+from .._lib.arrays import Columns, Floats, Ints, Pair, Triple
 from .binomial import BETAS, BinomialBeta, BinomialOutcome, BinomialRows
-from .family import Family, Outcome, Validity
+from .family import Excess, Family, Outcome, TableOf, Validity
 from .poisson import PoissonGamma, PoissonOutcome, PoissonRows
-from .rows import Cells, RowSums, Tensor
+from .rows import Cells, Points, RowSums, Tensor
 from .scales import EXACT_COUNTS
 from .special_functions import beta_binomial_cdf, beta_tail
 
@@ -112,29 +112,22 @@ class TruncatedOutcome(Outcome):
         "items with truncated=True: of items whose theta is 0 none is in the table"
     )
 
-    @property
-    @abstractmethod
-    def complete(self) -> Outcome:
-        """The outcome with 0."""
-
     @abstractmethod
     def log_none(self, size: Floats, mean: Floats, variance: Floats) -> Floats:
         """Log probability of 0 from the moments of theta."""
 
-    def excess_squares(
-        self, groups: Columns, part: Mapping[Any, Any]
-    ) -> tuple[Bools, Floats, Floats, Floats]:
+    def excess_squares(self, groups: Columns, part: Mapping[Any, Any]) -> Excess:
         # counts that are mostly 1 vary less than their noise
         nothing = np.empty(0)
         return np.zeros(len(groups["n"]), dtype=bool), nothing, nothing, nothing
 
-    def doubt(self, table: Callable[[str], Columns]) -> str:
+    def doubt(self, table: TableOf) -> str:
         return ""
 
-    def doubtful(self, y: Floats, size: Floats, tight: bool = False) -> bool:
+    def doubtful(self, y: Floats, size: Floats, tight: bool) -> bool:
         return False
 
-    def absent(self, table: Callable[[str], Columns]) -> float:
+    def absent(self, table: TableOf) -> float:
         return 0.0
 
     @property
@@ -210,6 +203,10 @@ class Listed(NamedTuple):
 class TruncatedRows(RowSums):
     """Rows of items with 1 or more; mixed into rows of an outcome with 0."""
 
+    if TYPE_CHECKING:
+
+        def sizes(self) -> Points: ...
+
     # where events are few, hardly more than E(theta^2) / E(theta) is known
     coupled = True
     # wider than of whole tables: a few large theta make most rows of a table of events, and
@@ -222,10 +219,6 @@ class TruncatedRows(RowSums):
         xp: ModuleType, location: Tensor, dispersion: Tensor, cells: Cells
     ) -> Sequence[Pair]:
         """Log probabilities of 0 and numbers of items, (..., k, points) each, from `cells`."""
-
-    @abstractmethod
-    def sizes(self) -> tuple[Ints, Floats, Floats]:
-        """Row, size and number of items of points that stand for the items."""
 
     @staticmethod
     @abstractmethod
@@ -328,21 +321,18 @@ class TruncatedRows(RowSums):
         """Location at which items with 1 or more have the observed total, and the prior's level."""
         highest, dispersion = super().level()  # type: ignore[safe-super]
         ones = np.ones(len(self.total))
+        _, _, items = self.sizes()
+        # events beyond the first of each item; half of one stands for none
+        further = max(float(self.total.sum() - items.sum()), 0.5)
 
         def excess(location: float) -> float:
             listed = self.listed(location * ones, dispersion * ones)
-            return float(listed.items @ (listed.mean - 1.0) - self._further)
+            return float(items @ (listed.mean - 1.0) - further)
 
         lowest = highest - _LOWEST_LEVEL
         if excess(lowest) >= 0.0 or excess(highest) <= 0.0:
             return highest, dispersion
         return float(optimize.brentq(excess, lowest, highest, rtol=1e-6)), dispersion
-
-    @property
-    def _further(self) -> float:
-        """Events beyond the first of each item; half of one stands for none."""
-        items = self.sizes()[2]
-        return max(float(self.total.sum() - items.sum()), 0.5)
 
     @staticmethod
     def events(sums: Mapping[str, float]) -> float:
@@ -375,10 +365,6 @@ class TruncatedPoissonRows(TruncatedRows, PoissonRows):
     @staticmethod
     def points_of(cells: Cells) -> Pair:
         return cells[4], cells[5]
-
-    def sizes(self) -> tuple[Ints, Floats, Floats]:
-        exposure, items, _ = self.points.columns
-        return self.points.row, exposure, items
 
     @staticmethod
     def complete_moments(
@@ -416,9 +402,6 @@ class TruncatedBinomialRows(TruncatedRows, BinomialRows):
         exact = np.where(step < EXACT_COUNTS - 1, over - later, 0.0)
         size = np.concatenate([step + 1.0, excess + EXACT_COUNTS], axis=-1)
         return size, np.concatenate([exact, weight], axis=-1)
-
-    def sizes(self) -> tuple[Ints, Floats, Floats]:
-        return self._sizes()
 
     @staticmethod
     def complete_moments(
@@ -506,8 +489,7 @@ class TruncatedBinomialBeta(TruncatedFamily, BinomialBeta):
     outcome = TruncatedBinomialOutcome()
     rows = TruncatedBinomialRows
 
-    def log_none(self, size: Floats, a: Floats, b: Floats) -> Floats:
-        return log_no_success(size, a, b)
+    log_none = staticmethod(log_no_success)
 
     def at_least(self, y: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
         failures = np.clip(size - y, 0.0, size)

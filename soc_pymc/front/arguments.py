@@ -129,7 +129,8 @@ def documented(function: Callable[..., Any]) -> dict[str, str]:
 def _settings(parameter: inspect.Parameter) -> dict[str, Any]:
     """Return what argparse needs to read values of a parameter's type; nothing of other types."""
     types = get_args(parameter.annotation) or (parameter.annotation,)
-    if complex in types:  # older NumPys take ArrayLike apart, which no word can give
+    # older NumPys take ArrayLike apart, which no word can give
+    if complex in types:
         return {}
     if isinstance(parameter.default, bool):
         return {"action": "store_false" if parameter.default else "store_true"}
@@ -202,7 +203,8 @@ def items_of(chosen: Chosen, fitted: Fit | None = None) -> Items:
                 "--no-score: the items have no score, leave out --score"
             )
         names["score"] = NO_SCORE
-    if chosen.average:  # in place of amounts
+    # in place of amounts
+    if chosen.average:
         names[kind.observed] = Average(chosen.average)
     if missing := [role for role, name in names.items() if not name]:
         flags = _flags(missing).replace("--score", "--score (or --no-score)")
@@ -212,7 +214,8 @@ def items_of(chosen: Chosen, fitted: Fit | None = None) -> Items:
     source = chosen.items[0] if len(chosen.items) == 1 else chosen.items
     items = ITEMS[kind.kind]
     options = {name: getattr(chosen, name) for name in ITEM_OPTIONS}
-    unset = None, False  # 0 is a number that items refuse
+    # 0 is a number that items refuse
+    unset = None, False
     options = {
         name: x for name, x in options.items() if not any(x is word for word in unset)
     }
@@ -221,7 +224,8 @@ def items_of(chosen: Chosen, fitted: Fit | None = None) -> Items:
         raise StatisticsError(
             f"{_flags(wrong[:1])} is not for {kind.words.items}: leave it out"
         )
-    options.pop("average", None)  # among the names
+    # among the names
+    options.pop("average", None)
     if fitted and kind.observed in names:
         options = fitted.curves.item_options | options
     return items(source, **names.arguments, **options)

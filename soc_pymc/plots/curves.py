@@ -37,7 +37,8 @@ from ..quantities import score_quantiles
 from . import style
 from .style import AX, Panels
 
-_POINTS = 40  # dots
+# dots
+_POINTS = 40
 # share of the axis between the outermost scores and those without a position
 _END_MARGIN = 0.05
 _PRIOR_GROUPS = "prior", "prior_predictive"
@@ -52,13 +53,8 @@ _REACH = 0.02
 _SHOWN = (0.01, 0.99)
 # quantile levels of the outcomes' distributions
 _SHARES = np.linspace(0.0, 1.0, 201)
-_FEW = 10.0  # counts up to here lie evenly, more on a logarithmic axis
-_LINE: dict[str, Any] = {"color": style.CURVE, "linewidth": 0.7, "alpha": 0.4}
-_DOTS: dict[str, Any] = {"fmt": "o", "color": style.OBSERVED, "zorder": 3}
-_DOTS |= {"elinewidth": 0.8, "markersize": 3.5}
-_ATOMS: dict[str, Any] = {"fmt": "D", "color": style.CURVE, "zorder": 4}
-# short bars: caps beyond the marker
-_ATOMS |= {"elinewidth": 1.2, "markersize": 2.2, "capsize": 5, "capthick": 1.2}
+# counts up to here lie evenly, more on a logarithmic axis
+_FEW = 10.0
 
 
 def plot_curves(
@@ -153,7 +149,8 @@ def _draw_level(fit: Fit, panels: Panels, prob: float, groups: list[object]) -> 
     """Draw the distribution of theta and the posterior of its mean, for all items or by group."""
     scale = fit.curves.outcome.theta
     exposure = None
-    if fit.prior.exposure is not None:  # the typical one
+    # the typical one
+    if fit.prior.exposure is not None:
         share, log_size = (fit.curves.bins[name].to_numpy() for name in _SIZES)
         exposure = float(np.exp((share @ log_size).mean()))
     plot_prior(fit, default_scores(fit.curves), exposure, ax=panels[0])
@@ -183,7 +180,7 @@ def _mean_and_spread(
     spread = curves["variance"] ** 0.5
     if fit.curves.outcome.relative:
         spread = spread / curves["mean"]
-    return curves[["mean"]].assign(spread=spread.assign_attrs(banded="log"))
+    return curves[["mean"]].assign(spread=spread.assign_attrs(banded=LOG.name))
 
 
 def _banded(
@@ -201,19 +198,19 @@ def _shade(
     **look: Any,
 ) -> None:  # fmt: skip
     """Draw the bands of both curves, unless the fit has a single draw."""
-    if not fit.one_draw:
-        look = {"color": style.CURVE, "linewidth": 0} | look
-        for ax, (low, _, high) in zip(
-            axes, _banded(curves, prob, simultaneous), strict=True
-        ):
-            ax.fill_between(curves["score"].to_numpy(), low, high, **look)
+    if fit.one_draw:
+        return
+    score = curves["score"].to_numpy()
+    look = {"color": style.CURVE, "linewidth": 0} | look
+    banded = _banded(curves, prob, simultaneous)
+    for ax, (low, _, high) in zip(axes, banded, strict=True):
+        ax.fill_between(score, low, high, **look)
 
 
 def _draw_medians(axes: Panels, curves: xr.Dataset, color: str, name: str) -> None:
+    score = curves["score"].to_numpy()
     for ax, (_, middle, _) in zip(axes, _banded(curves, 0.5), strict=True):
-        ax.plot(
-            curves["score"].to_numpy(), middle, color=color, label=name, linewidth=1.6
-        )
+        ax.plot(score, middle, color=color, label=name, linewidth=1.6)
 
 
 def _atom_points(fit: Fit, axes: Panels, prob: float) -> None:
@@ -226,12 +223,17 @@ def _atom_points(fit: Fit, axes: Panels, prob: float) -> None:
         label += f"; {' and '.join(ends)} at the end{'s' * (len(ends) > 1)}"
     for ax, (low, middle, high) in zip(axes, _banded(curves, prob), strict=True):
         bars = None if fit.one_draw else (middle - low, high - middle)
-        ax.errorbar(places, middle, bars, label=label, **_ATOMS)
+        # short bars: caps beyond the marker
+        ax.errorbar(
+            places, middle, bars, label=label, fmt="D", color=style.CURVE, zorder=4,
+            elinewidth=1.2, markersize=2.2, capsize=5, capthick=1.2,
+        )  # fmt: skip
 
 
 def _data_points(fit: Fit, ax: Axes) -> None:
     """Draw the outcomes of merged bins."""
-    outcome, (centre, estimate, error) = fit.curves.outcome, _merged_outcomes(fit)
+    outcome = fit.curves.outcome
+    centre, estimate, error = _merged_outcomes(fit)
     # whiskers must stay on the axis
     rooms = estimate - outcome.theta.low, outcome.theta.high - estimate
     ends = [np.minimum(error, 0.9 * room) for room in rooms]
@@ -240,7 +242,10 @@ def _data_points(fit: Fit, ax: Axes) -> None:
     )
     if outcome.truncated:
         label = "items, given that those of 0 are absent (bars: ± 1 s.e.)"
-    ax.errorbar(centre, estimate, yerr=ends, label=label, **_DOTS)
+    ax.errorbar(
+        centre, estimate, ends, label=label, fmt="o", color=style.OBSERVED, zorder=3,
+        elinewidth=0.8, markersize=3.5,
+    )  # fmt: skip
 
 
 def _label_curves(fit: Fit, axes: Panels, score: Floats, what: str) -> None:
@@ -251,7 +256,8 @@ def _label_curves(fit: Fit, axes: Panels, score: Floats, what: str) -> None:
     if outcome.reads_theta(*_bins_of(fit)[:3]):
         top.plot(score, score, "--", color=style.REFERENCE, lw=1, label="theta = score")
     for ax in axes:
-        if ax.get_xscale() != scale:  # axes may share it
+        # axes may share it
+        if ax.get_xscale() != scale:
             style.scaled_axis(ax.xaxis, scale, score)
     for ax, name in ((top, outcome.theta.name), (bottom, LOG.name if relative else "")):
         if ax.dataLim.y0 > 0:
@@ -416,29 +422,30 @@ def plot_prior_predictive(
     outcome = outcomes[0]
     panels = style.panels(axes, (8, 4), 1, 2)
     score = curves["mean"]["score"].to_numpy()
+    left, right = panels
     dims = ("chain", "draw")
     mean, values = (
         x.stack(sample=dims).transpose("sample", ...).to_numpy().astype(float)
         for x in (curves["mean"], drawn[outcome.observed])
     )
-    _draw_lines(panels[0], score, mean, lines, along_x=True)
+    _draw_lines(left, score, mean, lines, along_x=True)
     if style.is_rate(score):
-        style.scaled_axis(panels[0].xaxis, LOG.name, score)
+        style.scaled_axis(left.xaxis, LOG.name, score)
     if outcome.theta is not LINEAR:
         in_view = np.quantile(mean, _SHOWN)
-        style.scaled_axis(panels[0].yaxis, outcome.theta.name, in_view)
-        panels[0].set_ylim(*in_view)
+        style.scaled_axis(left.yaxis, outcome.theta.name, in_view)
+        left.set_ylim(*in_view)
     style.finish(
-        panels[0], "Curves drawn from the prior", "score", "E(theta | score)", False
+        left, "Curves drawn from the prior", "score", "E(theta | score)", False
     )
     sorted_outcomes = np.quantile(values, _SHARES, axis=1, method="inverted_cdf").T
-    _draw_lines(panels[1], _SHARES, sorted_outcomes, lines, along_x=False)
+    _draw_lines(right, _SHARES, sorted_outcomes, lines, along_x=False)
     if outcome.positive:
-        panels[1].set_xscale("symlog", linthresh=_FEW)
-        panels[1].set_xlim(0.0, None)
+        right.set_xscale("symlog", linthresh=_FEW)
+        right.set_xlim(0.0, None)
     words = f"{outcome.words.outcome} of an item"
     items = counted(drawn.sizes["item"], "item")
-    style.finish(panels[1], f"Outcomes of {items}", words, "share of items at or below")
+    style.finish(right, f"Outcomes of {items}", words, "share of items at or below")
     return panels
 
 
@@ -450,14 +457,12 @@ def _draw_lines(
     number = min(lines, len(values))
     drawn = values[np.arange(number) * len(values) // number]
     labels = ["draws from the prior"] + [None] * (number - 1)
-    ax.plot(
-        *((across, drawn.T) if along_x else (drawn.T, across)), label=labels, **_LINE
-    )
+    sides = 1 if along_x else -1
+    color = style.CURVE
+    ax.plot(*(across, drawn.T)[::sides], label=labels, color=color, lw=0.7, alpha=0.4)
     fill = ax.fill_between if along_x else ax.fill_betweenx
-    look: dict[str, Any] = {"color": style.CURVE, "alpha": 0.12, "linewidth": 0}
-    fill(across, low, high, label="90% of the draws", **look)
-    median = (across, middle) if along_x else (middle, across)
-    ax.plot(*median, color=style.CURVE, linewidth=2.6, label="median")
+    fill(across, low, high, label="90% of the draws", color=color, alpha=0.12, lw=0)
+    ax.plot(*(across, middle)[::sides], color=color, lw=2.6, label="median")
 
 
 def _weighs_by_size(fit: Fit) -> bool:
@@ -481,15 +486,12 @@ def _bins_of(fit: Fit) -> tuple[Floats, ...]:
     """Return score, outcome, size and number of items of every bin, by score."""
     bins = fit.curves.bins
     outcome = fit.curves.outcome
-    order = np.argsort(bins["score"].to_numpy())
-    totals = bins  # of all bins, where some say nothing
+    # which it is where some bins say nothing
     if outcome.observed not in bins:
-        totals = fit.data["observed_data"].to_dataset()
-    observed = totals[outcome.observed]
-    score, size, items = (bins[name] for name in ("score", outcome.size, "n_items"))
-    return tuple(
-        x.to_numpy()[order].astype(float) for x in (score, observed, size, items)
-    )
+        bins = bins.merge(fit.data["observed_data"].to_dataset())
+    by_score = bins.sortby("score")
+    names = "score", outcome.observed, outcome.size, "n_items"
+    return tuple(by_score[name].to_numpy().astype(float) for name in names)
 
 
 def _merged_outcomes(fit: Fit) -> Triple:
@@ -515,10 +517,9 @@ def _listed_estimates(fit: Fit, score: Floats, y: Floats, group: Ints) -> Pair:
 
     They are one step from the curve, along the slope of the totals in it.
     """
-    bins = fit.curves.bins
-    order = np.argsort(bins["score"].to_numpy())
+    bins = fit.curves.bins.sortby("score")
     total, variance, slope = (
-        np.bincount(group, bins[f"listed_{name}"].to_numpy()[order])
+        np.bincount(group, bins[f"listed_{name}"].to_numpy())
         for name in ("total", "variance", "slope")
     )
     outcome = fit.curves.outcome

@@ -48,25 +48,20 @@ _NAME = A(str, "the name of a column", ItemsError)
 _ITEMS = 2000  # points drawn at most
 _LINES = 60
 _DIAGONAL = "perfectly calibrated"
-_LOOK: dict[str, Any] = {"cmap": "viridis", "alpha": 0.6, "linewidths": 0, "zorder": 2}
-_PULL: dict[str, Any] = {
-    "colors": style.GREY,
-    "linewidths": 0.6,
-    "alpha": 0.7,
-    "zorder": 1,
-}
 # points of the curve, and quantiles at its ends
 _POINTS = 200
 _ENDS = (0.01, 0.99)
 
 _CHECKED = A(CheckResult, "what soc.check(fit, items) returned")
-_PROB = 0.95  # probability of bands that chance alone fills
+# probability of bands that chance alone fills
+_PROB = 0.95
 # of panels in a figure, and of bars in a histogram
 _COLUMNS = 3
 _MOST_SLICES = 60
 _CELLS = 10
 _BAND: dict[str, Any] = {"color": style.REFERENCE, "alpha": 0.12, "lw": 0}
-_PALEST = 0.9  # the light end of a colour map is hard to see on white
+# the light end of a colour map is hard to see on white
+_PALEST = 0.9
 # inches
 _ROW = 0.24
 _HEAD = 0.75
@@ -145,7 +140,10 @@ def plot_shrinkage(
     _points(ax, items, score, rates)
     ax.plot((low, high), (low, high), "--", color=style.REFERENCE, lw=1, zorder=1)
     pulled = on_axis[:: max(1, len(on_axis) // _LINES)]
-    ax.vlines(pulled["rate"], pulled["rate"], pulled["theta"], **_PULL)
+    ax.vlines(
+        pulled["rate"], pulled["rate"], pulled["theta"], colors=style.GREY,
+        linewidths=0.6, alpha=0.7, zorder=1,
+    )  # fmt: skip
     if rates:
         _log_axes(ax, len(on_axis) < len(items), (low, high), items["theta"])
     word = style.named(kind.words.size, sizes)
@@ -200,10 +198,11 @@ def _points(ax: Axes, items: pd.DataFrame, score: str, rates: bool) -> None:
     norm = colors.LogNorm(low, high) if logarithmic else colors.Normalize(low, high)
     # items of a large size are few and drawn last, on top
     items = items.sort_values("size", kind="stable")
-    look = {"c": items["t"], "norm": norm, **_LOOK}
     size = items["size"].to_numpy()
-    areas = _areas(size, size)
-    points = ax.scatter(items["rate"], items["theta"], s=areas, **look)
+    points = ax.scatter(
+        items["rate"], items["theta"], _areas(size, size), items["t"], norm=norm,
+        cmap="viridis", alpha=0.6, linewidths=0, zorder=2,
+    )  # fmt: skip
     bar = ax.figure.colorbar(
         points, ax=ax, label=style.named("score", score), shrink=0.7
     )
@@ -320,10 +319,11 @@ class CalibrationDisplay:
         )
         share = self.bins["share"]
         bars = [share - self.bins["low"], self.bins["high"] - share]
-        points: dict[str, Any] = {"fmt": "o", "color": color, "markersize": 4}
         # not clipped: a point at 0 or 1 is complete
-        points |= {"clip_on": False, "zorder": 3}
-        panel.errorbar(self.bins["p"], share, yerr=bars, **points)
+        panel.errorbar(
+            self.bins["p"], share, bars, fmt="o", color=color, markersize=4,
+            clip_on=False, zorder=3,
+        )  # fmt: skip
         panel.set(ylim=(0, 1))
         if probabilities:
             panel.set(xlim=(0, 1), aspect="equal")
@@ -407,12 +407,8 @@ def plot_calibration(
         shapes = f"not {labels.shape} and {predicted.shape}"
         raise ItemsError(f"y and p must be vectors of one length, {shapes}")
     labels = _is_positive(labels, pos_label)
-    weight = per_item(
-        1 if sample_weight is None else sample_weight,
-        "sample_weight",
-        len(labels),
-        ItemsError,
-    )
+    weights = 1 if sample_weight is None else sample_weight
+    weight = per_item(weights, "sample_weight", len(labels), ItemsError)
     labels, predicted, weight = (x[weight != 0] for x in (labels, predicted, weight))
     outcome = OUTCOMES[BinomialItems.kind]
     foreign = outcome.are_foreign(predicted, predicted, np.ones(predicted.size))
@@ -428,13 +424,8 @@ def plot_calibration(
         raise ItemsError(
             "all probabilities p are exactly 0 or 1: there is no curve to draw"
         )
-    columns = {
-        "p": predicted,
-        "y": labels.astype(float),
-        "n": 1,
-        "sample_weight": weight,
-    }
-    table = pd.DataFrame(columns)[proper]
+    columns = {"p": predicted, "y": labels.astype(float), "n": 1}
+    table = pd.DataFrame(columns).assign(sample_weight=weight)[proper]
     repeats = None if sample_weight is None else "sample_weight"
     items = BinomialItems(table, score="p", successes="y", trials="n", weight=repeats)
     fit = fit_prior(summarize(items, on_leakage="ignore"), prior)
@@ -479,9 +470,8 @@ def _share_by_bin(
         proper, np.searchsorted(cuts, p, side="right"), np.where(p == 0, -1, n_bins)
     )
     rows = pd.DataFrame({"p": p, "y": labels}).groupby(number)
-    bins = pd.DataFrame(
-        {"p": rows["p"].mean(), "n": rows.size(), "share": rows["y"].mean()}
-    )
+    columns = {"p": rows["p"].mean(), "n": rows.size(), "share": rows["y"].mean()}
+    bins = pd.DataFrame(columns)
     positive = bins["n"] * bins["share"]
     beta = stats.beta(positive + 0.5, bins["n"] - positive + 0.5)
     # an interval holds its point, also where all labels are the same
@@ -605,19 +595,22 @@ def plot_outliers(result: CheckResult, n: int = 10, ax: Axes | None = None) -> A
     ax = AX(ax, "ax")
     worst = result.worst(n)
     far = result.outliers
-    assert far is not None  # `worst` refuses it
+    # `worst` refuses it
+    assert far is not None
     ax = style.panels(ax, (7.5, 4.5))[0]
     columns = far.gains.items.columns
     _, sds = residuals(far.gains.posterior, columns)
-    look: dict[str, Any] = {"linewidths": 0, "s": 8}
     label = "an item; 0: as expected given its score"
-    ax.scatter(columns["score"], sds, color=style.GREY, alpha=0.4, label=label, **look)
+    ax.scatter(
+        columns["score"], sds, 8, style.GREY, alpha=0.4, linewidths=0, label=label
+    )
     score = far.items.columns["score"][: len(worst)]
     label = f"the {len(worst)} that the fit expects least, with their row numbers"
     ax.scatter(score, worst["sds"], s=24, color=style.RED, label=label)
     for item, x, y in zip(worst.index, score, worst["sds"], strict=True):
-        shift: dict[str, Any] = {"xytext": (4, 3), "textcoords": "offset points"}
-        ax.annotate(f"{item:,}", (x, y), fontsize=_LABEL, **shift)
+        ax.annotate(
+            f"{item:,}", (x, y), (4, 3), textcoords="offset points", fontsize=_LABEL
+        )
     ax.axhline(0, color=style.REFERENCE, linewidth=0.8)
     if style.is_rate(columns["score"]):
         style.scaled_axis(ax.xaxis, LOG.name, columns["score"])
@@ -644,8 +637,8 @@ def _ecdf(result: CheckResult, number: int, ax: Axes) -> str:
     label = "averaged over randomisation"
     ax.plot(u, pit["averaged"], color=style.GREY, linewidth=1, label=label)
     verdict = row["verdict"]
-    look: dict[str, Any] = {"color": style.VERDICT_COLORS[verdict], "linewidth": 1.5}
-    ax.plot(u, pit["randomised"], label=f"PIT: {verdict}", **look)
+    color = style.VERDICT_COLORS[verdict]
+    ax.plot(u, pit["randomised"], color=color, linewidth=1.5, label=f"PIT: {verdict}")
     highest = max(float(np.abs(pit[line]).max()) for line in ("randomised", "averaged"))
     reach = max(1.5 * bound, 1.1 * highest)
     ax.set(xlim=(0, 1), ylim=(-reach, reach), xticks=[0, 0.5, 1])
@@ -783,8 +776,8 @@ def _draw(
     verdict = part["verdict"].to_numpy()
     value, low, high = (part[name].to_numpy() for name in _NUMBERS)
     if reference is not None:
-        look: dict[str, Any] = {"color": style.REFERENCE, "lw": 1, "ls": "--"}
-        ax.axvline(reference, label=f"{reference:g}{words}", **look)
+        named = f"{reference:g}{words}"
+        ax.axvline(reference, color=style.REFERENCE, lw=1, ls="--", label=named)
     for name, color in style.VERDICT_COLORS.items():
         rows = verdict == name if name != "ok" else ~np.isin(verdict, ("warn", "fail"))
         ax.hlines(place[rows], low[rows], high[rows], color=color, linewidth=1.6)
@@ -807,4 +800,5 @@ def _draw(
     labels = [style.escaped(name, 32) for name in names]
     ax.set_yticks(place[::step], labels[::step], fontsize=size)
     ax.tick_params(axis="x", labelsize=8)
-    ax.set_ylim(len(part) - 0.4, -0.6)  # the first row on top
+    # the first row on top
+    ax.set_ylim(len(part) - 0.4, -0.6)

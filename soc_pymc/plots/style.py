@@ -44,7 +44,8 @@ _DIGITS = {0.8: (1.0, 1.5, 2.0, 3.0, 5.0, 7.0), 2.0: (1.0, 2.0, 5.0), 3.5: (1.0,
 _DPI = 160
 _WIDE = 5.6
 
-type Panels = NDArray[np.object_]  # axes
+# axes
+type Panels = NDArray[np.object_]
 
 AX = A(Axes | None, "matplotlib axes to draw in, or None", FitError)
 

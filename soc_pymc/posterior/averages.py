@@ -70,20 +70,21 @@ def table_items(curves: Curves, columns: Columns) -> prior_table.Observed:
 def scorer(posterior: Posterior, probs: Sequence[float], draws: str = "auto") -> Scorer:
     """Function that scores items: ``"auto"`` by the prior table, or over ``"all"`` draws."""
     posterior.check_distribution()
-    outer = prior_table.OUTER_LEVEL
-    beyond = any(not outer <= prob <= 1.0 - outer for prob in probs)
-    if draws == "all" or beyond or why_no_table(posterior.curves):
-        return _by_draws(posterior, probs, exact=True)
-    return partial(_by_table, posterior, probs)
+    least = prior_table.OUTER_LEVEL
+    within = all(least <= prob <= 1.0 - least for prob in probs)
+    if within and draws == "auto" and not why_no_table(posterior.curves):
+        return partial(_by_table, posterior, probs)
+    return _by_draws(posterior, probs, exact=True)
 
 
 def _by_draws(
     posterior: Posterior, probs: Sequence[float], exact: bool = False
 ) -> Scorer:
+    summaries = posterior.family.summaries
+
     def rows(columns: Columns) -> Floats:
         theta = posterior.theta(columns)
-        members = theta.weight, theta.a, theta.b
-        return posterior.family.summaries(*members, probs, zero=theta.zero, exact=exact)
+        return summaries(theta.weight, theta.a, theta.b, probs, theta.zero, exact)
 
     return partial(in_chunks, rows, posterior.curves.items_at_once)
 
@@ -106,7 +107,8 @@ def _by_table(posterior: Posterior, probs: Sequence[float], columns: Columns) ->
     if len(by_draws):
         rows[:, by_draws] = score(select(columns, by_draws))
         unsolved = by_draws[np.isnan(rows[:, by_draws]).any(axis=0)]
-        if len(unsolved):  # the approximation has no digits there
+        # the approximation has no digits there
+        if len(unsolved):
             exact = _by_draws(posterior, probs, exact=True)
             rows[:, unsolved] = exact(select(columns, unsolved))
     return rows
@@ -266,7 +268,8 @@ class _Further:
     items: Columns  # with the sizes of the further outcomes
     members: Pair
     theta: ThetaMixture
-    complete: bool  # outcomes of 0 are possible, though such items are not in the table
+    # outcomes of 0 are possible, though such items are not in the table
+    complete: bool
 
     def cdf(self, outcome: Floats) -> Pair:
         """P(Y < y) and P(Y <= y), each (n,)."""
@@ -528,7 +531,8 @@ def _chunks(posterior: Posterior, items: Ints) -> Iterator[Ints]:
     return (items[start : start + step] for start in range(0, len(items), step))
 
 
-@np.errstate(invalid="ignore", divide="ignore")  # of negative weights
+# of negative weights
+@np.errstate(invalid="ignore", divide="ignore")
 def _density_moments(
     log_density: Floats, ends: object, weight: Floats, loadings: Sequence[Floats]
 ) -> Floats:

@@ -181,7 +181,8 @@ def _over_sizes(
     if by_size:
         shares = [share * sizes / (share @ sizes)[:, None] for share in shares]
     position = posterior.curves.position("mean", score)
-    total: Any = 0.0  # of means, squares and shares of 0
+    # of means, squares and shares of 0
+    total: Any = 0.0
     for k, size in enumerate(sizes):
         weight = np.interp(position, middle, shares[0][:, k])
         if atom.any():

@@ -32,20 +32,23 @@ from ..data.items import ANY_ITEMS, CROSS, ITEMS, Items, Roles
 from ..data.sources import chosen, kind_of, small_table
 from ..families.scales import MIDDLE
 from ..fits import FIT, Curves, Fit
-from ..prior_table import PriorTable, by_group, checksum, posterior_summaries
+from ..prior_table import PriorTable, by_group, checksum
 from .averages import scorer, table_items
 from .item_columns import posterior_roles, refuse_taken
 from .predictive import posterior_under
 from .prior_build import Nodes, digest_of, table_of
 
-type Meta = dict[str, Any]  # description of the table, as in a file
+# description of the table, as in a file
+type Meta = dict[str, Any]
 
 _MOST_BYTES = 10_000_000
-_LEVELS = 0.05, 0.95  # quantiles whose errors are stated
+# quantiles whose errors are stated
+_LEVELS = 0.05, 0.95
 # simulated items, and an error in posterior sd that is too large
 _PROBES = 500
 _FAR = 0.1
-_MOST_ITEMS = 0.99  # share of them whose errors must be smaller
+# share of them whose errors must be smaller
+_MOST_ITEMS = 0.99
 # sizes of these items, in those of their bins
 _TIMES = (0.25, 1.0, 4.0, 16.0)
 # a LIMIT without which Postgres computes a column again at every use
@@ -154,17 +157,12 @@ def described(curves: Curves) -> tuple[Meta, Nodes]:
     return curves.once(_described)
 
 
-def refuse_estimated_noise(curves: Curves) -> None:
-    """Refuse a fit whose noise sds are estimates."""
+def _described(curves: Curves) -> tuple[Meta, Nodes]:
     if curves.noise_law:
         raise FitError(
             "exported tables and SQL take noise sds as known, and those of this fit are estimates "
             "(noise_df=): use soc.item_posteriors"
         )
-
-
-def _described(curves: Curves) -> tuple[Meta, Nodes]:
-    refuse_estimated_noise(curves)
     table = table_of(curves)
     parts = [table.nodes(label) for label in curves.groups or [""]]
     columns = {
@@ -194,19 +192,19 @@ def _errors(curves: Curves, table: PriorTable) -> dict[str, float]:
     probes = rng.choice(len(n), _PROBES, p=n / n.sum())
     size = bins[outcome.size].to_numpy() / (n if outcome.sizes_add else 1.0)
     size = size[probes] * rng.choice(_TIMES, _PROBES)
-    columns = {"score": bins["score"].to_numpy()[probes]}
     # trials are whole
-    columns[outcome.size] = np.where(size < 1.0, size, np.round(size))
+    size = np.where(size < 1.0, size, np.round(size))
+    columns = {"score": bins["score"].to_numpy()[probes], outcome.size: size}
     if curves.groups:
         columns["group"] = rng.choice(np.array(curves.groups, dtype=object), _PROBES)
     draw = rng.integers(curves.number, size=_PROBES)
     columns[outcome.observed] = posterior.simulate(columns, rng, drawn_by=draw)
     exact = scorer(posterior, _LEVELS, "all")(columns)
-    rows, flagged = posterior_summaries(table, table_items(curves, columns), _LEVELS)
-    errors = {
-        name: np.abs(rows[k] - exact[k])[~flagged] / exact[1][~flagged]
-        for k, name in ((0, "mean"), (1, "sd"), (3, "lower"), (4, "upper"))
-    }
+    nodes = prior_table.posterior_nodes(table, table_items(curves, columns))
+    rows, flagged = prior_table.summaries_of(table, nodes, _PROBES, _LEVELS)
+    gaps = np.abs(rows - exact)[:, ~flagged] / exact[1, ~flagged]
+    mean, sd, _, lower, upper = gaps[:5]
+    errors = {"mean": mean, "sd": sd, "lower": lower, "upper": upper}
     for name, error in errors.items():
         known = np.append(np.nan_to_num(error, nan=np.inf), 0.0)
         bound = float(np.quantile(known, _MOST_ITEMS))
@@ -270,14 +268,16 @@ def posterior_expression(
     table = items.source
     _refuse_columns(table.columns, roles, _new_columns(curves, quantiles))
     engine = table.get_backend().name
-    nodes = small_table(table, **described(curves)[1])
+    _, columns = described(curves)
+    nodes = small_table(table, **columns)
     if engine == "polars":
         sheet = _sheet_of(curves, table, engine)
         return _expression(curves, sheet, roles, quantiles, nodes)
     # the text of `posterior_sql`, which engines plan faster than what Ibis would write
     source = ibis.table(table.schema(), name="soc_table")
     tables = {"table": table}
-    if engine != "postgres":  # to which Ibis sends tables in memory row by row
+    # to which Ibis sends tables in memory row by row
+    if engine != "postgres":
         tables["prior"] = nodes
         nodes = ibis.table(nodes.schema(), name="soc_prior")
     sheet = _sheet_of(curves, source, engine)
@@ -367,18 +367,18 @@ def posterior_sql(
         )
     if curves.groups:
         by_role |= known.groups if group is None else Roles.of_groups(group)
-    refuse_estimated_noise(curves)
+    new = _new_columns(curves, quantiles)
     options = curves.item_options
     items = ITEMS[kind.kind](table, **Roles(by_role).arguments, **options)
     roles = posterior_roles(curves, items)
     users = list(dict.fromkeys([*roles.columns, *columns]))
-    _refuse_columns(users, roles, _new_columns(curves, quantiles))
+    _refuse_columns(users, roles, new)
     # decimals, so that the cast to float64 is always written
-    kinds = dict.fromkeys(users, "decimal") | dict.fromkeys(
-        roles.groups.values(), "string"
-    )
+    kinds = dict.fromkeys(users, "decimal")
+    kinds |= dict.fromkeys(roles.groups.values(), "string")
     source = ibis.table(kinds, name="soc_table")
-    nodes = small_table(source, **described(curves)[1])
+    _, node_columns = described(curves)
+    nodes = small_table(source, **node_columns)
     if prior is not None:
         nodes = ibis.table(dict(nodes.schema()) | {"fit": "string"}, name="soc_prior")
     sheet = _sheet_of(curves, source, dialect)
@@ -397,9 +397,8 @@ def posterior_sql(
 
 def _new_columns(curves: Curves, levels: Sequence[float]) -> list[str]:
     """Names of the new columns, if the fit has an accurate prior table."""
-    quantiles = map(prior_table.quantile_name, levels)
-    zero = ["p_zero"] * described(curves)[0]["zero"]
-    return ["theta_mean", "theta_sd", "theta_var", *quantiles, *zero, "flagged"]
+    meta, _ = described(curves)
+    return [*prior_table.summary_names(levels, meta["zero"]), "flagged"]
 
 
 def _refuse_columns(columns: Sequence[str], roles: Roles, names: Sequence[str]) -> None:
@@ -432,7 +431,8 @@ class _Sheet:
         self.high = ibis.greatest
         self.where = ibis.ifelse
         self.exact = exact
-        self.log, self.sqrt = map(methodcaller, ("ln", "sqrt"))
+        self.log = methodcaller("ln")
+        self.sqrt = methodcaller("sqrt")
         self._columns = ibis._
         self._names = (f"v{k}" for k in numbered())
 
@@ -579,11 +579,12 @@ class _Sheet:
 
     def take(self, index: Any, *arrays: NDArray[Any]) -> list[Any]:
         name = self._named(index.cast("int64"))
-        names = [next(self._names) for _ in arrays]
-        columns = zip((name, *names), (np.arange(len(arrays[0])), *arrays), strict=True)
-        places = small_table(self.rows, **{f"soc_{k}": values for k, values in columns})
-        self.rows = self.rows.inner_join(places, f"soc_{name}")
-        return [self[name] for name in names]
+        columns = {next(self._names): values for values in arrays}
+        places = {f"soc_{name}": np.arange(len(arrays[0]))}
+        places |= {f"soc_{column}": values for column, values in columns.items()}
+        table = small_table(self.rows, **places)
+        self.rows = self.rows.inner_join(table, f"soc_{name}")
+        return [self[column] for column in columns]
 
 
 def _reads(value: Any) -> set[str]:
@@ -642,7 +643,8 @@ def _with_keys(sheet: _Sheet, curves: Curves, roles: Roles) -> Any:
     numbers = roles.only("score", outcome.observed, outcome.size)
     t, y, n = values = [*map(sheet.keep, read_columns(table, numbers).values())]
     good = (t > axis["low"]) & (t < axis["high"])
-    for atom in meta["atoms"]:  # which needs no position
+    # which needs no position
+    for atom in meta["atoms"]:
         good |= t == exact(atom)
     bounds = rule.score, rule.outcome, rule.size
     for value, bound in zip(values, bounds, strict=True):
@@ -793,22 +795,18 @@ def _text_of(
         )
     queries = {**sheet.definitions, "": scored}
     small = {
-        table.name: table
+        table.name: table.data.to_pyarrow(table.schema)
         for query in queries.values()
         for table in query.op().find(InMemoryTable)
     }
     names = {name: f"soc_table_{k}" for k, name in enumerate(small)}
-    values = {
-        names[name]: _values(v.data.to_pyarrow(v.schema), dialect)
-        for name, v in small.items()
-    }
+    values = {names[name]: _values(table, dialect) for name, table in small.items()}
     names |= {f"soc_{argument}": name for argument, name in tables.items()}
     names |= {name: name for name in sheet.definitions}
+    sources = {name: _named(table) for name, table in names.items()}
     try:
         selects = {name: compiler.to_sqlglot(query) for name, query in queries.items()}
-        _connect(
-            selects, {name: _named(table) for name, table in names.items()}, written
-        )
+        _connect(selects, sources, written)
         *definitions, (_, tree) = (values | selects).items()
         for name, query in definitions:
             # PostgreSQL plans these apart then, in less time
@@ -854,9 +852,8 @@ def _named(name: str) -> Any:
         exp.to_identifier(part.strip('"').replace('""', '"'), quoted=part[0] == '"')
         for part in re.findall(_PART, name)
     ]
-    return exp.Table(
-        **dict(zip(("this", "db", "catalog"), reversed(names), strict=False))
-    )
+    levels = "this", "db", "catalog"
+    return exp.Table(**dict(zip(levels, reversed(names), strict=False)))
 
 
 def _values(table: Any, dialect: str) -> Any:
@@ -866,10 +863,12 @@ def _values(table: Any, dialect: str) -> Any:
     columns = {field.name: table[field.name].to_pylist() for field in table.schema}
     kinds = {field.name: _KINDS[str(field.type)] for field in table.schema}
     for name, (kind, _) in kinds.items():
-        if kind == "FLOAT":  # nine digits tell all of them apart
+        # nine digits tell all of them apart
+        if kind == "FLOAT":
             columns[name] = [float(f"{v:.9g}") for v in columns[name]]
     names: list[Any] = [exp.to_identifier(column, quoted=True) for column in columns]
-    if dialect == "clickhouse":  # which takes long to analyse many literals
+    # which takes long to analyse many literals
+    if dialect == "clickhouse":
         schema = ", ".join(f"{name} {kind}" for name, (_, kind) in kinds.items())
         lines = " ".join(map(json.dumps, zip(*columns.values(), strict=True)))
         arguments = map(exp.Literal.string, (schema, lines))

@@ -262,7 +262,8 @@ def refuse_invalid(columns: Columns, items: Items) -> None:
             for label in columns.get("group", ())
         )
     ):
-        scan(items)  # which says all that is wrong
+        # which says all that is wrong
+        scan(items)
         raise ItemsError(
             "some items are not valid, but were when they were read again: try again"
         )
@@ -340,8 +341,10 @@ def check_statistics(curves: Curves, stats: Statistics) -> None:
 class BinPositions:
     """Occupied bins with the positions of their items on a scale."""
 
-    by_group: bool  # false if groups are pooled, whose codes are then 0
-    group: Ints  # codes of groups
+    # false if groups are pooled, whose codes are then 0
+    by_group: bool
+    # codes of groups
+    group: Ints
     bin: Ints  # numbers of bins, increasing within a group
     n: Ints
     mean: Floats
@@ -378,8 +381,10 @@ class BinScores:
     """Occupied bins, by group if the statistics have groups."""
 
     positions: BinPositions
-    score: Floats  # mean scores
-    spread: Floats  # variances of the location over a bin's items
+    # mean scores
+    score: Floats
+    # variances of the location over a bin's items
+    spread: Floats
     # of their groups, if the curves have groups
     labels: NDArray[np.object_] | None
 
@@ -421,7 +426,8 @@ class Extrapolation:
         # false if all scores of the fit are atoms
         self._of_curve = True
         bins = curves.bins
-        if "score_min" not in bins:  # curves without a range of scores
+        # curves without a range of scores
+        if "score_min" not in bins:
             return
         not_atoms = curves.atom(bins["score"].to_numpy()) == 0
         self._of_curve = bool(not_atoms.any())
@@ -446,7 +452,8 @@ class Extrapolation:
         low = np.asarray(score, dtype=float)
         high = low if highest is None else np.asarray(highest, dtype=float)
         outside = (low < self._allowed[0]) | (high > self._allowed[1])
-        if outside.any():  # the fit knows its atoms, however far they are
+        # the fit knows its atoms, however far they are
+        if outside.any():
             outside &= self._curves.atom(np.where(low == high, low, np.nan)) == 0
         self._total = self._total + low.size
         self._far = self._far + int(outside.sum())
@@ -503,7 +510,8 @@ def warn_of_extrapolation(
 def warn_of_extrapolated_bins(curves: Curves, stats: Statistics) -> None:
     """Warn of bins with scores far outside those of a fit."""
     low, high = (stats.data[name].to_numpy() for name in ("score_min", "score_max"))
-    filled = ~np.isnan(low)  # bins without items have no scores
+    # bins without items have no scores
+    filled = ~np.isnan(low)
     warn_of_extrapolation(
         curves, low[filled], "bins of the statistics hold scores", high[filled]
     )

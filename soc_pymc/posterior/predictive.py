@@ -22,7 +22,8 @@ from ..fits import FIT, Curves, Fit
 from .item_columns import ThetaMixture, own_outcomes, places, prior_columns
 from .weights import weights_of
 
-_TINY = 1e-300  # least size
+# least size
+_TINY = 1e-300
 # numbers in one array of draws x items x components
 _AT_ONCE = 4_000_000
 
@@ -198,7 +199,7 @@ class SinglePosterior(Posterior):
         if self.curves.mean_only:
             names = ("mean", self.family.curve_names[0])
             return {name: variables[name] for name in names}
-        return dict(variables)
+        return variables
 
     def log_density(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """See `Posterior`."""
@@ -360,7 +361,8 @@ class MixturePosterior(Posterior):
         """Members given the outcomes, and their relative densities of these."""
         members = self._members(columns, None)
         theta = self._updated(columns, members)
-        if self.outcome.truncated:  # the components' weights are those of all items
+        # the components' weights are those of all items
+        if self.outcome.truncated:
             outcomes = own_outcomes(self.outcome, columns)
             log_density = self.family.complete.log_density(*outcomes, *members)
         else:

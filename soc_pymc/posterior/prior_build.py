@@ -59,10 +59,12 @@ _FEWER_DRAWS = 192
 # share of the weights' covariance that is left out, and the most loadings of it
 _FAINT = 1e-5
 _MOST_LOADINGS = 8
-_MEAN_SPREAD = 2.5  # an sd of log mean counts as this many of log cv2
+# an sd of log mean counts as this many of log cv2
+_MEAN_SPREAD = 2.5
 # numbers in one array of points x draws, which fit in the cache
 _AT_ONCE = 50_000
-_WEIGHTS_AT_ONCE = 4_000_000  # and of points x draws x components
+# and of points x draws x components
+_WEIGHTS_AT_ONCE = 4_000_000
 # a curve that the draws agree on has a spread of rounding alone
 _ROUNDING = 1e-12
 
@@ -186,7 +188,8 @@ def _size_edges(curves: Curves) -> Floats:
     if curves.prior.exposure is None:
         return np.empty(0)
     knots = curves.size_knots
-    if len(knots) == 1:  # of items of one size, whose cell has some width
+    # of items of one size, whose cell has some width
+    if len(knots) == 1:
         return knots + np.array([-0.5, 0.5])
     # weights are costly to solve for
     number = _SIZES // 3 if curves.prior.gridded else _SIZES
@@ -204,10 +207,12 @@ class _Made(NamedTuple):
     """Nodes of some cells, equally many each."""
 
     cells: Ints
-    values: Floats  # (cells, points, 3, nodes): weights and both curves
+    # (cells, points, 3, nodes): weights and both curves
+    values: Floats
     # (cells, nodes, k): loadings, whose products are the weights' covariance
     loadings: Floats
-    wide: Bools  # (cells,): whether the curves are hardly known
+    # (cells,): whether the curves are hardly known
+    wide: Bools
 
 
 class _Group:
@@ -265,7 +270,8 @@ class _Cells:
         self._score = np.vstack([inner, atoms])
         self._size = np.exp(low + width * w) if by_size else np.ones((1, len(w)))
         degree = np.repeat([3, 0], [len(inner), len(atoms)])
-        if axis.scale != RANK:  # beyond the outermost cells a line goes on
+        # beyond the outermost cells a line goes on
+        if axis.scale != RANK:
             degree[[0, len(inner) - 1]] = 1
         shape = len(degree), 1 + _has_unseen(curves), len(self._size)
         row, unseen, column = np.indices(shape).reshape(3, -1, 1)
@@ -456,10 +462,12 @@ def _loadings(weights: Floats) -> Floats:
 class _Rule(NamedTuple):
     """Gauss rules of n sets of draws with mean 0 and variance 1."""
 
-    nodes: Floats  # (n, K)
+    # (n, K)
+    nodes: Floats
     # (n, K, K): coefficients of the powers in the polynomial of each node
     lagrange: Floats
-    powers: Floats  # (n, K, draws): of the draws
+    # (n, K, draws): of the draws
+    powers: Floats
 
 
 def gauss_rules(location: Floats, dispersion: Floats, numbers: Ints) -> Floats:

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -39,7 +38,7 @@ from ..data import sources
 from ..data.engines import check_types
 from ..data.items import Items, check_items
 from ..fits import Curves, Fit
-from ..prior_table import quantile_name
+from ..prior_table import quantile_name, summary_names
 from .averages import further_quantiles, scorer
 from .item_columns import (
     Extrapolation,
@@ -55,7 +54,6 @@ from .item_columns import (
 )
 from .predictive import posterior_of
 from .prior_build import digest_of
-from .weights import P_ZERO
 
 _ITEMS_AT_ONCE = 10_000
 _NEXT_SIZE = "next size"
@@ -67,7 +65,8 @@ _log = logging.getLogger(__name__)
 # items per batch, with all draws and with few nodes
 _BATCH = 100_000
 _BATCH_OF_FEW = 1 << 18
-_WIDE = 32  # columns beyond which batches are smaller
+# columns beyond which batches are smaller
+_WIDE = 32
 # kinds of tables that come back as new ones
 _COPIED = ("files", "ibis", "stream")
 # version of scoring; files of another version are made again
@@ -157,21 +156,15 @@ def item_posteriors(
     group = items.group if curves.groups else None
     items = replace(items, group=group, id=None, fold=None, cluster=None, date=None)
     items = replace(items, weight=None)
-    names = ["theta_mean", "theta_sd", "theta_var", *map(quantile_name, probs)]
-    names += [P_ZERO] * fit.prior.zero
+    names = summary_names(probs, fit.prior.zero)
     batch = _BATCH_OF_FEW if draws == "auto" else _BATCH
     score = scorer(posterior, probs, draws)
     far = Extrapolation(curves)
     scoring = _Scoring(curves, items, names, score, batch=batch, out=target, far=far)
     try:
         if is_folder(target):
-            made_by = {
-                "quantiles": probs,
-                "draws": draws,
-                "roles": roles,
-                "fit": digest_of(curves),
-            }
-            return scoring.to_folder(made_by)
+            made_by = {"quantiles": probs, "draws": draws, "roles": roles}
+            return scoring.to_folder(made_by | {"fit": digest_of(curves)})
         return scoring.to_one_table()
     finally:  # after an error too, because finished files of a folder are not scored again
         scoring.far.warn()
@@ -179,9 +172,8 @@ def item_posteriors(
 
 def probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
     """Checked probabilities of quantiles."""
-    if isinstance(quantiles, str | bytes | Mapping) or not isinstance(
-        quantiles, Iterable
-    ):
+    is_list = isinstance(quantiles, Iterable)
+    if not is_list or isinstance(quantiles, str | bytes | Mapping):
         rule = "a list of numbers between 0 and 1, such as (0.05, 0.95)"
         raise FitError(f"quantiles={shown(quantiles)} must be {rule}")
     probs = tuple(PROBABILITY(p, "one of quantiles") for p in quantiles)
@@ -200,9 +192,12 @@ class _Scoring:
     items: Items
     names: Sequence[str]  # of the new columns
     score: Scorer
-    batch: int  # most items per batch
-    out: str  # file or folder; "" for a table in memory
-    far: Extrapolation  # counts scores far outside those of the fit
+    # most items per batch
+    batch: int
+    # file or folder; "" for a table in memory
+    out: str
+    # counts scores far outside those of the fit
+    far: Extrapolation
     # for counts
     lock: threading.Lock = field(default_factory=threading.Lock)
     # after an error elsewhere
@@ -216,11 +211,9 @@ class _Scoring:
             total = sources.count_of(table) if is_shown() else None
         with phase("item posteriors", total=total, unit="items") as running:
             scored = self._batches(table, running)
-            return (
-                _write_batches(scored, files[0][1], self.names)
-                if files
-                else self._attached(scored)
-            )
+            if files:
+                return _write_batches(scored, files[0][1], self.names)
+            return self._attached(scored)
 
     def to_folder(self, made_by: Mapping[str, object]) -> Path:
         """Score each file of items to a file in a folder, except finished ones, several at once."""
@@ -236,25 +229,17 @@ class _Scoring:
                 path, target, record = file
                 part = replace(self, items=replace(self.items, source=path))
                 try:
-                    _write_batches(
-                        part._batches(part._table(), running),
-                        target,
-                        self.names,
-                        record,
-                    )
+                    scored = part._batches(part._table(), running)
+                    _write_batches(scored, target, self.names, record)
                 except (ItemsError, FitError) as error:
                     text = str(error)
-                    raise type(error)(
-                        text if path in text else f"{path}: {text}"
-                    ) from error
+                    words = text if path in text else f"{path}: {text}"
+                    raise type(error)(words) from error
 
-            for finished, _ in enumerate(
-                chain([None], ordered_map(score, todo, 0, self.stop))
-            ):
-                unchanged = len(files) - len(todo)
-                running.note(
-                    f"{finished} of {len(todo)} files scored, {unchanged} kept as they are"
-                )
+            unchanged = f"{len(files) - len(todo)} kept as they are"
+            written = ordered_map(score, todo, 0, self.stop)
+            for finished, _ in enumerate(chain([None], written)):
+                running.note(f"{finished} of {len(todo)} files scored, {unchanged}")
         return folder
 
     @property
@@ -314,14 +299,13 @@ class _Scoring:
         kind = sources.kind_of(source)
         if kind in _COPIED:
             return sources.open_table(table) if kind == "ibis" else table
+        new = {name: table[name] for name in self.names}
         if kind == "arrow":
-            return reduce(
-                lambda t, name: t.append_column(name, table[name]), self.names, source
-            )
+            for name, column in new.items():
+                source = source.append_column(name, column)
+            return source
         if kind == "pandas":
-            return source.assign(
-                **{name: table[name].to_numpy() for name in self.names}
-            )
+            return source.assign(**{name: x.to_numpy() for name, x in new.items()})
         import polars as pl
 
         return source.hstack(pl.DataFrame(table.select(self.names)))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from .._lib.arrays import Bools, Columns, Floats, Ints, Pair
+from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, Triple
 from .._model.splines import spline_matrix
 from ..families.mixtures import Frame, WeightForms, weights_of_draws
 from ..families.scales import RANK
@@ -21,7 +21,8 @@ from .item_columns import places, select
 
 # share of theta that is exactly 0, given the score, and of an item
 P_ZERO = "p_zero"
-_LEAST_LOG = -80.0  # of a weight: single precision holds its inverse
+# of a weight: single precision holds its inverse
+_LEAST_LOG = -80.0
 # between the outer knots weights are solved for at points of so many panels, and interpolated
 _PANELS = 8
 _POINTS = 5
@@ -34,7 +35,8 @@ _MOST_GROUPS = 24
 class ComponentWeights(ABC):
     """Weights of a mixture's components by draw of the curves."""
 
-    number: int  # of components
+    # of components
+    number: int
     # reason why there is no prior table of them
     no_table: ClassVar[str] = ""
 
@@ -78,7 +80,8 @@ class SmoothWeights(ComponentWeights):
             low = 0.0
             high = 1.0
             beyond = 0
-        width = (high - low) / _PANELS or 1e-9  # if there is one score
+        # if there is one score
+        width = (high - low) / _PANELS or 1e-9
         panels = _PANELS if high > low else 0
         self._edges = low + width * np.arange(-beyond, panels + beyond + 1.0)
 
@@ -101,7 +104,8 @@ class SmoothWeights(ComponentWeights):
         """Conjugate parameters (n, R) of the components, with the items' ``spread``."""
         base = self._base(columns)[0]
         spread = np.asarray(columns.get("spread", 0.0), dtype=float)
-        if np.any(spread):  # that of the first curve
+        # that of the first curve
+        if np.any(spread):
             spread = spread * self._family.rise(base) ** 2
         width = base.variance(spread)[:, None]
         theta = self._family.component_parameters(base.places(self._z), width)
@@ -113,7 +117,7 @@ class SmoothWeights(ComponentWeights):
         """Variables of `calibration_curves`, each (draws, n)."""
         curves = self._curves.at(*places(self._family.outcome, columns), draws)
         curves = self._forms(columns).bounds.represented(*curves)
-        variables = dict(self._family.curve_variables(*curves))
+        variables = self._family.curve_variables(*curves)
         if not self._prior.zero:
             return variables
         share = special.expit(self._further(columns, draws)[..., -1])
@@ -181,12 +185,7 @@ class SmoothWeights(ComponentWeights):
         out = np.empty((len(position), len(draws), self.number), dtype=np.float32)
         to_solve = ~self.are_interpolated(columns)
         panel = np.searchsorted(self._edges[1:-1], position)
-        labels = (
-            columns["group"]
-            if self._curves.groups and "group" in columns
-            else np.array([""])
-        )
-        labels = np.broadcast_to(labels, len(position))
+        labels = columns.get("group", np.full(len(position), ""))
         for label in set(labels[~to_solve].tolist()):
             of_label = ~to_solve & (labels == label)
             for k in np.unique(panel[of_label]).tolist():
@@ -197,11 +196,9 @@ class SmoothWeights(ComponentWeights):
                     continue
                 if (label, k) not in self._tables:
                     self._tables[label, k] = self._table(label, k)
-                table = self._tables[label, k]
-                share = (position[items] - self._edges[k]) / (
-                    self._edges[k + 1] - self._edges[k]
-                )
-                out[items] = _interpolated(share, table, draws)
+                low, high = self._edges[k : k + 2]
+                share = (position[items] - low) / (high - low)
+                out[items] = _interpolated(share, self._tables[label, k], draws)
         if to_solve.any():
             part = select(columns, to_solve)
             weight = self._solve(part, self._predictors(part, draws)).transpose(1, 0, 2)
@@ -261,7 +258,8 @@ def moment_variables(
 ) -> dict[str, Floats]:
     """Variables of `calibration_curves` from two moments; `like` are those of the family."""
     variables = {"mean": mean, "variance": variance, "log_variance": np.log(variance)}
-    if "shape" in like:  # for the Gamma with these moments
+    # for the Gamma with these moments
+    if "shape" in like:
         shape = mean**2 / variance
         rate = mean / variance
         variables |= {"log_mean": np.log(mean), "shape": shape, "rate": rate}
@@ -270,18 +268,19 @@ def moment_variables(
 
 def _with_moments(thinned: Floats, draws: Floats) -> Floats:
     """Draws (k, n, P) moved to have the means and covariances of others (draws, n, P)."""
-    samples = [
-        np.ascontiguousarray(values.swapaxes(0, 1)) for values in (thinned, draws)
-    ]
-    means = [values.mean(axis=1, keepdims=True) for values in samples]
-    roots = []
-    for values, mean in zip(samples, means, strict=True):
-        centred = values - mean
-        square = centred.swapaxes(1, 2) @ centred / values.shape[1]
-        # some may not vary
-        size = np.einsum("naa->na", square)[..., None]
-        roots.append(
-            np.linalg.cholesky(square + (1e-12 * size + 1e-300) * np.eye(size.shape[1]))
-        )
-    standard = np.linalg.solve(roots[0], (samples[0] - means[0]).transpose(0, 2, 1))
-    return (means[1] + (roots[1] @ standard).transpose(0, 2, 1)).transpose(1, 0, 2)
+    centred, _, root = _moments(thinned)
+    _, goal, goal_root = _moments(draws)
+    standard = np.linalg.solve(root, centred.swapaxes(1, 2))
+    return (goal + (goal_root @ standard).swapaxes(1, 2)).swapaxes(0, 1)
+
+
+def _moments(draws: Floats) -> Triple:
+    """Centred draws (n, k, P) of draws (k, n, P), their means, and roots of their covariances."""
+    by_item = np.ascontiguousarray(draws.swapaxes(0, 1))
+    mean = by_item.mean(axis=1, keepdims=True)
+    centred = by_item - mean
+    square = centred.swapaxes(1, 2) @ centred / len(draws)
+    # some may not vary
+    size = np.einsum("naa->na", square)[..., None]
+    ridge = (1e-12 * size + 1e-300) * np.eye(size.shape[1])
+    return centred, mean, np.linalg.cholesky(square + ridge)

@@ -169,7 +169,7 @@ def test_large_files_are_read_in_passes(kind, task, form, tmp_path, monkeypatch)
     alone = items_of(path, **roles | {"score": None})
     for most in (sources._MOST_HELD, 0):
         monkeypatch.setattr(sources, "_MOST_HELD", most)
-        rows = sources.open_rows(path, [roles["score"], "label"])
+        rows = sources.opened(path, [roles["score"], "label"])
         table = pa.Table.from_batches(sources.batches(rows, rows.columns, 700))
         assert sources.count_of(rows) == table.num_rows
         statistics = [summarized(kind, path, task), soc.summarize(alone, folds=0, progress=False)]

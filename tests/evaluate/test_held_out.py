@@ -215,6 +215,12 @@ def test_gains_are_over_the_constant_where_scores_are_no_rates():
     np.testing.assert_allclose(table["gain"], direct, atol=1e-9)
 
 
+def test_one_item_has_no_standard_error():
+    split = split_items(as_items(simulate(1, 1)), seed=0)
+    (advice,) = held_out(hand_made_fit(), split, **QUIET).advice
+    assert advice.endswith("nats, of one item, which has no standard error.")
+
+
 def test_baselines_are_regressions():
     """Isotonic rates pooled by exposure; a Poisson regression of rates without noise is exact."""
     frame = pd.DataFrame({"score": [1, 2, 3, 4], "count": [0, 3, 1, 8], "exposure": [9, 10, 30, 9]})

@@ -215,8 +215,10 @@ def test_information_is_that_of_the_score(name):
 
 
 def test_single_trials_say_nothing_of_the_variance():
-    sums = made_rows("Beta", [([0, 1, 1, 0, 1], [1] * 5), ([0, 1], [1, 2])])
-    assert sums.tells_dispersion.tolist() == [False, True]
+    single_trials = [0, 1, 1, 0, 1], [1] * 5
+    assert not made_rows("Beta", [single_trials]).informs_variance
+    sums = made_rows("Beta", [single_trials, ([0, 1], [1, 2])])
+    assert sums.informs_variance
     variance = np.linspace(-5.0, 2.0, 8)
     single = values(sums, np.full(8, 0.3), variance)[0, :, 0]
     assert np.ptp(single) < 1e-12

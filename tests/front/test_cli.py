@@ -51,6 +51,12 @@ def files(example, tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def readers():
+    """Readers of saved files that read each of them once: what they return has its own tests."""
+    return {name: functools.cache(getattr(soc, name)) for name in ("load_fit", "load_statistics")}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gamma", "inverse_gamma"])
 def test_chain_from_items_to_check(name, example, folder, capsys):
@@ -268,7 +274,9 @@ WORDS = {  # of each command, with the fewest options
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_reads_every_option_that_it_takes(command, example, files, monkeypatch, tmp_path):
+def test_a_command_reads_every_option_that_it_takes(
+    command, example, files, readers, monkeypatch, tmp_path
+):
     """The functions that it calls are replaced by their results; all show progress but a few."""
     gamma, table = example("gamma"), pd.DataFrame({"value": [1.0]})
     result = soc.quantities.score_at(gamma.fit, 0.05)
@@ -278,6 +286,8 @@ def test_a_command_reads_every_option_that_it_takes(command, example, files, mon
         replaced = functools.partial(lambda *_, value, **options: value, value=value)
         replaced = functools.update_wrapper(replaced, getattr(soc, name))
         monkeypatch.setattr(soc, name, replaced)
+    for name, reader in readers.items():
+        monkeypatch.setattr(soc, name, reader)
     monkeypatch.setattr(commands, "run_demo", lambda *_, **options: None)
     monkeypatch.chdir(tmp_path)
     for path in files.iterdir():
@@ -347,8 +357,10 @@ VALUES = ["--score", "score", "--value", "count", "--noise-sd", "exposure"]
           "p.parquet"], "every item has one trial (--trials n)"),
     ],
 )  # fmt: skip
-def test_errors_are_one_line(words, text, files, monkeypatch, capsys):
+def test_errors_are_one_line(words, text, files, readers, monkeypatch, capsys):
     monkeypatch.chdir(files)
+    for name, reader in readers.items():
+        monkeypatch.setattr(soc, name, reader)
     before = set(files.iterdir())
     assert main([*words, "--quiet"]) == 2
     error = capsys.readouterr().err.strip()

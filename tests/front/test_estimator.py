@@ -13,13 +13,11 @@ from sklearn.base import clone
 from sklearn.model_selection import cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
-from sklearn.utils import estimator_checks
 
 import soc_pymc as soc
 from tests.examples import ROLES, SINGLE_FAMILIES, thinned
 
-FIVE_STEPS = soc.FiveSteps()  # milliseconds
-QUICK = {"inverse_gamma": soc.VI(draws=50)}  # which it is not for
+QUICK = soc.VI(draws=50)
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +37,8 @@ def fitted(example):
     def of(family):
         known = example(family)
         t, y, size = columns_of(known)
-        method = QUICK.get(family, FIVE_STEPS)
         calibrator = soc.SecondOrderCalibrator(
-            known.case.prior, method, shape=known.case.roles.get("shape"), bins=20
+            known.case.prior, QUICK, shape=known.case.roles.get("shape"), bins=20
         )
         calibrator.fit(t, y, **size)
         calibrator.quick, calibrator.fit_ = calibrator.fit_, known.fit
@@ -102,12 +99,12 @@ def test_score_is_the_log_density(fitted, ads):
 
 def test_values_need_their_noise(example):
     t, y, size = columns_of(example("normal"))
-    calibrator = soc.SecondOrderCalibrator(method=FIVE_STEPS).fit(t, y, **size)
+    calibrator = soc.SecondOrderCalibrator(method=QUICK).fit(t, y, **size)
     with pytest.raises(soc.ItemsError, match="noise_sd="):
         calibrator.predict(t, y)
     with pytest.raises(soc.ItemsError, match="exposure="):
         calibrator.predict(t, y, exposure=size["noise_sd"])
-    mixture = soc.SecondOrderCalibrator(soc.NormalMixture(), FIVE_STEPS, noise_sd=0.6)
+    mixture = soc.SecondOrderCalibrator(soc.NormalMixture(), soc.FiveSteps(), noise_sd=0.6)
     assert mixture.fit(t, y).statistics_.has_joint  # it reads joint cells
     assert np.isfinite(mixture.predict([0.0, 0.5])).all()
 
@@ -132,7 +129,7 @@ def test_noise_sds_that_are_estimates(example):
 
 def test_one_thing_is_named_in_the_singular(ads):
     t, y, size = ads["score"], ads["count"], ads["exposure"]
-    calibrator = soc.SecondOrderCalibrator(method=soc.VI(draws=50), bins=20)
+    calibrator = soc.SecondOrderCalibrator(method=QUICK, bins=20)
     calibrator.fit(t, y, exposure=size, group=np.arange(len(t)) % 2)
     with pytest.raises(soc.ItemsError, match=r"was given 1 column of groups: give as many"):
         calibrator.predict(t)
@@ -169,7 +166,7 @@ def test_labels_are_true_and_false_or_text():
     rng = np.random.default_rng(1)
     p = rng.uniform(0.1, 0.9, 600)
     y = rng.random(600) < p
-    calibrator = soc.SecondOrderCalibrator(method=soc.VI(draws=50), bins=20).fit(p, y)
+    calibrator = soc.SecondOrderCalibrator(method=QUICK, bins=20).fit(p, y)
     assert isinstance(calibrator.fit_.prior, soc.Beta)
     assert np.abs(calibrator.predict(p) - p).max() < 0.15
     assert -0.69 < calibrator.score(p, y) < 0  # better than a coin
@@ -196,7 +193,7 @@ def test_zeros_and_ones_beside_probabilities_are_labels(number):
     rng = np.random.default_rng(2)
     p = rng.uniform(0.05, 0.95, 150)
     y = (rng.random(150) < p).astype(number)
-    calibrator = soc.SecondOrderCalibrator(method=soc.VI(draws=50))
+    calibrator = soc.SecondOrderCalibrator(method=QUICK)
     with pytest.warns(soc.ItemsWarning, match="y are labels") as caught:
         predicted = clone(calibrator).fit(p, y).predict(p)
     assert len(caught) == 1
@@ -224,7 +221,7 @@ def test_scikit_learns_habits(ads):
     """A column by name after other steps, feature names, clones, pickles, tags and routing."""
     few = ads.head(300)
     X, y, n = few[["exposure", "score"]], few["count"], few["exposure"]
-    plain = soc.SecondOrderCalibrator(method=FIVE_STEPS, bins=10)
+    plain = soc.SecondOrderCalibrator(method=QUICK, bins=10)
     calibrator = clone(clone(plain).set_params(column="score"))
     assert calibrator.__sklearn_tags__().input_tags.two_d_array
     assert not calibrator.__sklearn_tags__().input_tags.one_d_array
@@ -251,7 +248,9 @@ def test_scikit_learns_habits(ads):
 
 @pytest.mark.slow
 def test_scikit_learns_own_checks():
-    calibrator = soc.SecondOrderCalibrator(method=FIVE_STEPS, noise_sd=1.0, column=0)
+    from sklearn.utils import estimator_checks  # slow to import
+
+    calibrator = soc.SecondOrderCalibrator(method=soc.FiveSteps(), noise_sd=1.0, column=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a few items, of equal scores
         results = estimator_checks.check_estimator(calibrator, on_fail=None, on_skip=None)
@@ -264,7 +263,7 @@ def test_scikit_learns_own_checks():
 def test_exposures_go_through_pipelines_and_searches(ads):
     """Without exposures they are 1 and scores are far off, so the score shows that they arrive."""
     t, y, n = ads[["score"]].to_numpy(), ads["count"].to_numpy(), ads["exposure"].to_numpy()
-    calibrator = soc.SecondOrderCalibrator(method=FIVE_STEPS, bins=20)
+    calibrator = soc.SecondOrderCalibrator(method=QUICK, bins=20)
     pipe = make_pipeline(FunctionTransformer(lambda x: np.maximum(x, 1e-3)), calibrator)
     folds = model_selection.KFold(2)
     results = cross_validate(pipe, t, y, cv=folds, params={"exposure": n}, return_estimator=True)
@@ -288,8 +287,8 @@ def test_exposures_are_not_left_out_of_scores(ads):
     """Without exposures all would count as 1."""
     few = ads.head(600)
     t, y, n = few[["score"]].to_numpy(), few["count"].to_numpy(), few["exposure"].to_numpy()
-    calibrator = soc.SecondOrderCalibrator(method=FIVE_STEPS, bins=10).fit(t, y, n)
+    calibrator = soc.SecondOrderCalibrator(method=QUICK, bins=10).fit(t, y, n)
     with pytest.raises(ValueError, match="enable_metadata_routing=True"):  # without routing
         cross_val_score(calibrator, t, y, cv=2, params={"exposure": n}, error_score="raise")
-    counts = soc.SecondOrderCalibrator(method=FIVE_STEPS, bins=10).fit(t, y)  # of exposure 1
+    counts = soc.SecondOrderCalibrator(method=QUICK, bins=10).fit(t, y)  # of exposure 1
     assert float(counts.statistics_.data["sum_N"].sum()) == len(y)

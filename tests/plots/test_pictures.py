@@ -38,15 +38,10 @@ class Material:
         frame = example.frame.rename(columns=self.columns)
         self.items = dataclasses.replace(example.items, source=frame, **self.columns)
         self.stats = soc.summarize(self.items, bins=20, progress=False)
-        self.prior = example.case.prior
         # the example's fit, as if it had been made from these columns
         data = example.fit.data.copy()
         data.attrs["roles"] = self.stats.data.attrs["roles"]
         self.fit = dataclasses.replace(example.fit, data=data)
-
-    @functools.cached_property
-    def five_steps(self):
-        return soc.fit(self.stats, self.prior, soc.FiveSteps(), progress=False)
 
     @functools.cached_property
     def check(self):
@@ -135,7 +130,7 @@ def test_other_fits(case, example):
 def test_a_single_bin(example):
     """Its curves are flat, and drawn over all its scores."""
     stats = soc.summarize(example("gamma").items, edges=[], progress=False)
-    fit = soc.fit(stats, method=soc.FiveSteps(), progress=False)
+    fit = soc.fit(stats, method=soc.VI(draws=50), progress=False)
     for name in ("plot_curves", "plot_prior"):
         draw(name, fit)
     curve = plots.plot_curves(fit)[0].lines[0]
