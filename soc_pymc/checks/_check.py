@@ -13,7 +13,7 @@ from numpy.random import Generator
 from xarray.core import indexing
 
 from .._lib.arguments import SEED, FitError, ItemsError, Whole, names_of
-from .._lib.arrays import Bools, Columns, Floats, Ints, Pair
+from .._lib.arrays import Columns, Floats, Ints, Pair
 from .._lib.laws import exceedance
 from .._lib.reprs import counted, made_above
 from .._lib.work import long_work, parts
@@ -311,10 +311,8 @@ class Checks:
         if loo is None and not fit.one_draw:
             loo = leave_one_out(posterior, sample)
         if of_items:
-            never = np.zeros(len(item), dtype=bool)
-            doubtful = never if loo is None else loo.pareto_k > loo.good_k
             groups |= self._arviz_groups(
-                sample.columns, item, ends[:, item], leaves_out, doubtful, rngs[1]
+                sample.columns, item, ends[:, item], leaves_out, loo, rngs[1]
             )
             if self.exact_draws and made_fit:
                 values = groups["loo_pit"][posterior.outcome.observed].to_numpy()
@@ -541,13 +539,13 @@ class Checks:
         item: Ints,
         ends: Floats,
         leaves_out: bool,
-        doubtful: Bools,
+        loo: LeftOut | None,
         rng: Generator,
     ) -> dict[str, xr.Dataset]:
         """Groups of some items, and their PIT; if draws are exact also of items left out.
 
-        `leaves_out` says that `ends` are those of such items already; those that are `doubtful`,
-        which draws cannot leave out, stay in. Without items whose outcomes say nothing, at which
+        `leaves_out` says that `ends` are those of such items already. Items that draws cannot leave
+        out, as Pareto k of `loo` says, stay in. Without items whose outcomes say nothing, at which
         ArviZ's leave-one-out stops for all.
         """
         posterior = posterior_under(self.posterior.curves.thin(_TREE_DRAWS))
@@ -556,7 +554,6 @@ class Checks:
         columns = select(columns, says)
         item = item[says]
         ends = ends[:, says]
-        doubtful = doubtful[says]
         draws = posterior.curves.posterior
         outcome = posterior.outcome
         name = outcome.observed
@@ -569,9 +566,10 @@ class Checks:
         cdfs = {"pit_values": ends}
         if self.exact_draws:
             cdfs["loo_pit"] = ends
-            if not leaves_out:
-                without = np.stack(cdf_without(posterior, columns))
-                cdfs["loo_pit"] = np.where(doubtful, ends, without)
+        if self.exact_draws and loo is not None and not leaves_out:
+            without = np.stack(cdf_without(posterior, columns))
+            stays = (loo.pareto_k > loo.good_k)[says]
+            cdfs["loo_pit"] = np.where(stays, ends, without)
         by_item = {"observed_data": columns[name].astype(outcome.dtype)}
         for group, (below, upto) in cdfs.items():
             by_item[group] = below + share * (upto - below)
