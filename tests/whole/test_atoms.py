@@ -156,6 +156,9 @@ def test_few_rates_of_0_are_an_atom(kind):
     assert "fail" not in set(soc.check(fit, items, **QUIET).table["verdict"])
     mean = soc.calibration_curves(fit, [0.0])["mean"]
     assert abs(mean.mean().item() - 0.1) < 3.0 * mean.std().item()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert 0.0 < soc.quantities.r_squared(fit).mean().item() < 1.0
     linear = soc.Spline(scale="linear")
     plain = soc.fit(stats, type(fit.prior)(mean=linear, variance=linear), **QUIET)
     assert plain.atoms == ()
