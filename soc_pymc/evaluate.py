@@ -37,9 +37,9 @@ from .posterior.averages import further_cdf_interval, scorer
 from .posterior.item_columns import (
     frame_columns,
     in_chunks,
-    prior_columns,
     refuse_weighted,
     warn_of_extrapolation,
+    without,
 )
 from .posterior.predictive import posterior_of
 
@@ -299,8 +299,9 @@ def _judged(
     warn_of_extrapolation(posterior.curves, train["score"])
     score = scorer(posterior, ())
     with phase(f"posteriors of {name}"):
-        before = prior_columns(posterior.outcome, train)
-        means = {"E(theta | t)": score(before)[0], "E(theta | t, y)": score(train)[0]}
+        before, *_ = score(without(train, observed))
+        after, *_ = score(train)
+    means = {"E(theta | t)": before, "E(theta | t, y)": after}
 
     def ends(part: Columns) -> Pair:
         return further_cdf_interval(posterior, part, part["new"], part["new_size"])

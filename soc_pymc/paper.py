@@ -200,8 +200,9 @@ class Smoothing:
 
     def at_bins(self, curves: tuple[Pair, Pair]) -> Pair:
         """Both curves at the bins."""
-        location, dispersion = map(
-            natural_spline, self.positions, *zip(*curves, strict=True)
+        location, dispersion = (
+            natural_spline(position, *curve)
+            for position, curve in zip(self.positions, curves, strict=True)
         )
         return location, dispersion
 

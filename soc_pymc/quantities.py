@@ -397,7 +397,7 @@ def score_at(
     fit : Fit
         The fit.
     target : float or array_like, shape (k,)
-        What E(theta | t) shall reach, in the unit of theta.
+        Value for E(theta | t) to reach, in the unit of theta.
     group : str, tuple or None
         As in `calibration_curves`.
     exposure : float or None
@@ -496,13 +496,10 @@ def summary(fit: Fit) -> pd.DataFrame:
     for name in fit.curves.family.curve_names:
         if f"{name}_wiggle_sd" in posterior:
             values[f"{name}: sd about a line", np.nan] = posterior[f"{name}_wiggle_sd"]
-    rows = [
-        (*key, *np.quantile(draws, (0.05, 0.5, 0.95))) for key, draws in values.items()
-    ]
-    if fit.status.pareto_k is not None:
-        rows.append(
-            ("Pareto k (at most 0.7)", np.nan, np.nan, fit.status.pareto_k, np.nan)
-        )
+    levels = 0.05, 0.5, 0.95
+    rows = [(*key, *np.quantile(draws, levels)) for key, draws in values.items()]
+    if (k := fit.status.pareto_k) is not None:
+        rows.append(("Pareto k (at most 0.7)", np.nan, np.nan, k, np.nan))
     return pd.DataFrame(rows, columns=["quantity", "score", "lower", "median", "upper"])
 
 
@@ -539,9 +536,9 @@ def _bins_of_fit(curves: Curves) -> BinPositions:
     """The bins of all items that made a fit."""
     scale = curves.axis("mean").local
     if curves.groups or scale.width not in curves.bins:
-        lack = "what scores each group has"
-        if not curves.groups:
-            lack = "how wide its bins of scores are"
+        lack = "how wide its bins of scores are"
+        if curves.groups:
+            lack = "what scores each group has"
         raise FitError(
             f"the fit does not say {lack}: give the statistics too, or the items"
         )
@@ -696,9 +693,8 @@ def compare_scores(
 
 def _check_scores(scores: Mapping[str, tuple[Fit, Items]]) -> None:
     for name, pair in scores.items():
-        if not (
-            isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Fit)
-        ):
+        is_pair = isinstance(pair, tuple) and len(pair) == 2
+        if not (is_pair and isinstance(pair[0], Fit)):
             raise FitError(f"scores[{shown(name)}] must be a pair (fit, items)")
         A(Items, "items")(pair[1], f"scores[{shown(name)}][1]")
         check_draws(pair[0], f"the fit of {name!r}")
@@ -732,7 +728,7 @@ class _Explained:
 
 def _sample(curves: Curves, items: Items, seed: int) -> Columns:
     """Return random rows, the same of all tables of as many."""
-    columns, _ = read_items(curves, items, ())
+    columns, _ = read_items(curves, items)
     n = len(columns["score"])
     rows = np.random.default_rng(seed).choice(n, min(_SAMPLE, n), replace=False)
     return select(columns, np.sort(rows))
@@ -895,11 +891,11 @@ def _effects(
         rows = level == k
         # points that stand for the level's items, of about equal numbers
         n = part["n"][rows]
-        position = part[axis.sums[0]][rows]
         point = equal_parts(part["bin"][rows].astype(float), _POINTS, n)
         items = np.bincount(point, n)
+        position = np.bincount(point, part[axis.sums[0]][rows])
         weight = np.bincount(point, part[SCORE_WEIGHT][rows])
-        score = axis.score(np.bincount(point, position) / weight)
+        score = axis.score(position / weight)
         crossed = [label if i == place else None for i in range(len(stats.groupings))]
         of_level = label_of(crossed) if len(crossed) > 1 else label
         labels = {"group": np.full(len(score), of_level, dtype=object)}
@@ -996,14 +992,10 @@ def sensitivity(
         tree = xr.DataTree.from_dict({"posterior": quantities})
         tables = []
         for name, density in zip(("prior", "likelihood"), densities, strict=True):
-            tree[f"log_{name}"] = xr.DataTree(
-                draws.assign(total=(("chain", "draw"), density))
-            )
-            tables.append(
-                _sensitivity_rows(psense(tree, group=name, alphas=_ALPHAS)).assign(
-                    what=name
-                )
-            )
+            total = draws.assign(total=(("chain", "draw"), density))
+            tree[f"log_{name}"] = xr.DataTree(total)
+            sensitivities = psense(tree, group=name, alphas=_ALPHAS)
+            tables.append(_sensitivity_rows(sensitivities).assign(what=name))
     high, conflict = (table["value"] >= THRESHOLD for table in tables)
     tables[0]["verdict"] = np.select([high & conflict, high], [FAIL, WARN], OK)
     k = max(importance((a - 1.0) * x.ravel())[1] for x in densities for a in _ALPHAS)
@@ -1015,14 +1007,10 @@ def _sensitivity_rows(sensitivities: xr.Dataset) -> pd.DataFrame:
     parts = []
     for name, values in sensitivities.data_vars.items():
         title = _NAMES[str(name)]
-        places = (
-            [f"{title} at {t:.4g}" for t in values["score"].values]
-            if values.size > 1
-            else title
-        )
-        parts.append(
-            pd.DataFrame({"title": title, "where": places, "value": np.ravel(values)})
-        )
+        rows = pd.DataFrame({"title": title, "where": title, "value": np.ravel(values)})
+        if values.size > 1:
+            rows["where"] = [f"{title} at {t:.4g}" for t in values["score"].values]
+        parts.append(rows)
     return pd.concat(parts)
 
 

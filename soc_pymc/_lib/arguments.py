@@ -81,16 +81,16 @@ def convert_fields(record: Any, **rules: Rule) -> None:
         object.__setattr__(record, name, rule(getattr(record, name), name))
 
 
-def Whole(least: int, most: int | None = None) -> Rule:
+def Whole(least: int, most: float = math.inf) -> Rule:
     """A whole number, of Python or NumPy, from `least` to `most`, but not a bool."""
 
     def rule(value: Any, name: str, error: Refusal = FitError) -> int:
         is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-        if is_whole and least <= value <= (math.inf if most is None else most):
+        if is_whole and least <= value <= most:
             return int(value)
-        limits = (
-            f"of at least {least:,}" if most is None else f"from {least:,} to {most:,}"
-        )
+        limits = f"from {least:,} to {most:,}"
+        if most == math.inf:
+            limits = f"of at least {least:,}"
         raise error(f"{name}={shown(value)} must be a whole number {limits}")
 
     return rule

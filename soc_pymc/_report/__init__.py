@@ -32,7 +32,7 @@ from ..checks.findings import (
     intervals,
     worst_first,
 )
-from ..data.items import Items, check_items
+from ..data.items import Items
 from ..data.sources import arrow_table, kind_of, opened
 from ..data.statistics import Statistics
 from ..families.scales import LARGEST
@@ -131,12 +131,11 @@ def report(
     'report.html'
     """
     fit = FIT(fit, "fit")
-    items = check_items(items)
+    posterior_roles(fit.curves, items)
     out = path_of(out, "out")
     by = names_of(by, "by")
-    title = OrNone(A(str, "text, or None for one that says what was fitted"))(
-        title, "title"
-    )
+    is_title = A(str, "text, or None for one that says what was fitted")
+    title = OrNone(is_title)(title, "title")
     threshold = OrNone(Real())(threshold, "threshold")
     seed = SEED(seed, "seed")
     check = OrNone(A(CheckResult, "a result of soc.check"))(check, "check")
@@ -151,7 +150,6 @@ def report(
         raise FitError(
             f"threshold={threshold:g} is beyond all theta: at most {LARGEST:g} in size"
         )
-    posterior_roles(fit.curves, items)
     refuse_weighted(items)
     opened(items.source, [*items.roles.columns, *by], hold=False)
     # which validates all items
@@ -277,7 +275,7 @@ def read_overview(
 
 @dataclass(frozen=True, eq=False)
 class Page:
-    """What the template shows; `options` are those of the call."""
+    """Contents of the page, as the template reads them; `options` are those of the call."""
 
     fit: Fit
     items: Items
@@ -337,9 +335,7 @@ class Page:
             ("status", fit.status.reason),
         ]
         tables = [
-            _table_of_page(
-                "Items", [(role, repr(name)) for role, name in roles.items()]
-            ),
+            _table_of_page("Items", [(x, repr(name)) for x, name in roles.items()]),
             # it escapes all text
             Markup(self.stats._repr_html_()),
             _table_of_page("Fit", rows),
@@ -347,9 +343,7 @@ class Page:
         if fit.selection is not None:
             priors = fit.selection.drop(columns="chosen")
             values = priors.values.tolist()
-            tables.append(
-                _table_of_page("Choice of the prior", values, [*map(str, priors)])
-            )
+            tables.append(_table_of_page("Choice of the prior", values, [*priors]))
         return tables
 
     def groups(self) -> Result | None:
@@ -393,17 +387,17 @@ class Page:
         names = {curve: name for curve, name in _CURVES.items() if curve in drawn}
         banded = bands(drawn[[*names]], PROB)
         places = scores.tolist() if self.fit.curves.roles.has_score else ["none"]
-        columns = {"score": places}
-        columns["items up to it"] = [f"{np.mean(score <= t):.0%}" for t in scores]
-        head = [*columns]
-        values = [*columns.values()]
+        head = ["score", "items up to it"]
+        columns = [places, [f"{np.mean(score <= t):.0%}" for t in scores]]
         for curve, name in names.items():
             low, middle, high = banded[curve].to_numpy().tolist()
-            head += [name] if self.fit.one_draw else [name, "low", "high"]
-            values += [middle] if self.fit.one_draw else [middle, low, high]
-        return _table_of_page(
-            "The curves at some scores", zip(*values, strict=True), head
-        )
+            head.append(name)
+            columns.append(middle)
+            if not self.fit.one_draw:
+                head += ["low", "high"]
+                columns += [low, high]
+        rows = zip(*columns, strict=True)
+        return _table_of_page("The curves at some scores", rows, head)
 
     def explained(self) -> str:
         """Return the share of the variance of theta that the score explains."""
@@ -448,9 +442,10 @@ class Page:
         columns = {name: scored[name].to_pylist() for name in labels}
         columns |= {name: values.tolist() for name, values in numbers.items()}
         estimates = {name: scored[key].to_numpy() for key, name in _ESTIMATES.items()}
-        if ranked_by != "mean":
-            cautious = scored["theta_q10"].to_numpy()
-            estimates[ranked_by] = cautious if value is None else value
+        if value is not None:
+            estimates[ranked_by] = value
+        elif ranked_by not in estimates:
+            estimates[ranked_by] = scored["theta_q10"].to_numpy()
         columns |= {name: values.tolist() for name, values in estimates.items()}
         top = np.argsort(-estimates[ranked_by], kind="stable")[:_LISTED]
         if rows.names is not None:
@@ -466,7 +461,7 @@ def _arguments(values: Mapping[str, Any]) -> str:
 def _table_of_page(
     title: str, rows: Iterable[Sequence[Any]], head: Sequence[Any] = ()
 ) -> Markup:
-    """Return a table of the page, whose numbers look as in a printed result."""
+    """Return a table of the page, with numbers formatted as in a printed result."""
     text = [[number(x) for x in row] for row in rows]
     # it escapes all text
     return Markup(html_table(title, text, head))

@@ -106,7 +106,7 @@ def finer_grid(
 
 
 def choose_edges(
-    grid: ScoreGrid, cell: Ints, weight: Floats, bins: int, halve_ends: bool = False
+    grid: ScoreGrid, cell: Ints, weight: Floats, bins: int, halve_ends: bool
 ) -> Floats:
     """Interior edges of at most `bins` bins of nearly equal weight; cells are never split."""
     capped = np.minimum(weight, _heaviest(weight, bins))

@@ -11,7 +11,7 @@ from ..families.family import Outcome
 from .items import Items, Roles, columns_of
 from .sources import batches, kind_of, number_columns, opened
 
-_MOST_ROWS = 20_000  # that are looked at
+_MOST_ROWS = 20_000  # that are read
 _PART = 5  # items of about one score
 # factor between squared residuals over noise variances of thirds of the noise sds that are alike,
 # beside chance, whose logarithm is this over the root of the items; and bounds of their mean where
@@ -24,7 +24,7 @@ _LEAST = 0.5
 _MOST = 10.0
 # nats that a column of numbers of observations gains over one number for all
 _GAIN = 2.0
-_SHARES = np.geomspace(1e-4, 1.0, 60)  # of the noise variance
+_SHARES = np.geomspace(1e-4, 1.0, 60)  # of noise variances
 # variances of theta, in those of values
 _SPREADS = np.append(0.0, np.geomspace(1e-3, 1.0, 30))
 _HUNDRED = 100.0
@@ -64,11 +64,6 @@ class Evidence:
             for name in others
         }
         return cls(outcome, roles, score[known], y[known], size[known], numbers=numbers)
-
-    @property
-    def has_score(self) -> bool:
-        """True if the items have a score."""
-        return self.roles.has_score
 
     @cached_property
     def part(self) -> Ints:
@@ -122,9 +117,9 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Cause:
-    """One cause: what speaks for it, in words that end the sentence, and what to do."""
+    """One cause: its evidence, in words that end the sentence, and its remedy."""
 
-    speaks: Callable[[Evidence], str]  # empty if nothing does
+    speaks: Callable[[Evidence], str]  # empty without evidence
     remedy: str
     doubted: bool = False  # scores that saw the outcomes look alike
 
@@ -154,7 +149,7 @@ def _noise_alike(rows: Evidence) -> str:
     shares = np.bincount(third, rows.residual**2) / np.bincount(third, rows.noise)
     by_chance = np.exp(_CHANCE / np.sqrt(len(third)))
     factor = shares.max() / shares.min()
-    if rows.has_score and (len(shares) < 3 or factor > _ALIKE * by_chance):
+    if rows.roles.has_score and (len(shares) < 3 or factor > _ALIKE * by_chance):
         return ""
     return (
         f"they vary as means of about {1 / rows.ratio:,.0f} observations of that noise"
@@ -183,7 +178,7 @@ def _repeated(rows: Evidence) -> str:
 
 
 def _seen_outcomes(rows: Evidence) -> str:
-    if not rows.has_score:
+    if not rows.roles.has_score:
         return ""
     doubt = rows.outcome.words.overstated
     aside = f" (or {doubt})" if doubt else ""
@@ -219,11 +214,11 @@ CAUSES = (
 
 
 def cause_of(rows: Evidence) -> str:
-    """What speaks for the first cause for which anything does, and what to do."""
+    """Evidence for the first cause that has any, and the remedy."""
     for cause in CAUSES:
         if evidence := cause.speaks(rows):
             otherwise = ""
-            if rows.has_score and cause.doubted:
+            if rows.roles.has_score and cause.doubted:
                 otherwise = " Otherwise the scores probably saw the outcomes."
             remedy = cause.remedy.format(sizes=rows.outcome.words.sizes)
             return f"{evidence}. {remedy}{otherwise}"

@@ -147,13 +147,10 @@ def scan(items: Items) -> tuple[int, Any]:
         (sums,) = table.aggregate(n=table.count(), **totals).to_pyarrow().to_pylist()
         if not (n := sums["n"]):
             raise ItemsError(no_rows(items))
-        failed = [
-            (p, int(sums[f"{k}"])) for k, p in enumerate(problems) if sums[f"{k}"]
-        ]
-        if failed:
-            raise ItemsError(
-                "\n".join(_describe(table, p, rows, n) for p, rows in failed)
-            )
+        failed = ((p, int(sums[f"{k}"])) for k, p in enumerate(problems))
+        lines = [_describe(table, p, rows, n) for p, rows in failed if rows]
+        if lines:
+            raise ItemsError("\n".join(lines))
     check_total(items, float(sums.get("y", 0.0)))
     return int(sums.get("weight", n)), with_group(table, items.roles)
 
@@ -338,7 +335,7 @@ class Grouped:
         self.items = items
         self._folds = folds
         self._n, self.table = scan(items)
-        self._codes: dict[str, int] = {}  # of the labels of groups
+        self._codes: dict[str, int] = {}  # by label of groups
 
     def sizes(self) -> Columns:
         """Items and whole outcomes by cell of their sizes."""

@@ -24,7 +24,7 @@ _BIAS = 1023
 _LOG2_E = 1.4426950408889634
 _NORMAL = 2.0**-1022  # smaller numbers are less precise
 _FAR_OCTAVES = 64
-_HARDLY = 2.0**-40  # of an item without information in sums of positions
+_HARDLY = 2.0**-40  # weight of uninformative items in positions
 # 16 * 5 - 32: cells of counts >= 32 follow the exact ones
 _WIDE_COUNTS = 48
 # smaller numbers count as 0 in sums of powers: some engines refuse underflow
@@ -132,7 +132,7 @@ def value_cell(value: Operand, noise: Operand, xp: Functions = ARRAYS) -> Operan
     return xp.whole(xp.floor(xp.high(xp.low(cell, _MOST_VALUE), -_MOST_VALUE)))
 
 
-# of those that depend on one operand alone
+# cells that depend on one operand alone
 _GRIDS = {"exposure": exposure_cell, "count": count_cell, "noise": noise_cell}
 
 
@@ -219,7 +219,7 @@ def summand(
             t = xp.where(inside, position, float("nan"))
         term = t if name == scale.sums[0] else square(t, xp)
         return term if size_limit is None else weight * term
-    if powers.form == "log":  # of sizes that may be 0 with the outcome
+    if powers.form == "log":  # sizes may be 0 where outcomes are
         return y * xp.log(xp.where(y > 0, size, 1.0))
     if powers.form == "above":
         return xp.real(xp.where(y > size, 1, 0))

@@ -231,7 +231,7 @@ def _keys(number, items, cells, least):
 def _sum(row, items, powers, limits, counts, real):
     """Add items to their rows of whole numbers and of sums."""
     size_power, least = limits
-    power = np.ones((3, 4))  # of outcomes, sizes and their difference
+    power = np.ones((3, 4))  # outcomes, sizes, their difference
     weighted = len(items) > UNWEIGHTED
     weight = 1.0
     for i in range(len(row)):

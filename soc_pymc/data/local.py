@@ -39,7 +39,7 @@ from .items import CROSS, FOLDS, MARK, NOISE_DF, WEIGHTS, Items, columns_of, is_
 from .sources import batches, count_of, kind_of, opened, readable
 
 _BLOCK = 1_000_000  # items of a block
-# where items are only counted, so that their arrays stay near the processor
+# the same where items are only counted: these arrays stay in the cache
 _SHORT_BLOCK = 250_000
 # columns before the real sums: the number of items, the outcome as a whole
 HEAD = 2
@@ -58,10 +58,10 @@ class Local:
     def __init__(self, items: Items, folds: Folds) -> None:
         self.items = items
         self._folds = folds
-        self._rows: int | None = None  # of the table, where they are known
-        self._read = 0  # of them, by the last pass
-        self._codes: dict[str, int] = {}  # of the labels of groups
-        self._lock = threading.Lock()  # of the codes
+        self._rows: int | None = None  # of the table, if known
+        self._read = 0  # rows that the last pass read
+        self._codes: dict[str, int] = {}  # by label of groups
+        self._lock = threading.Lock()  # for the codes
         self.table = opened(items.source, items.roles.columns)
         check_types(items, self.table)
 
@@ -345,7 +345,7 @@ class GroupSum:
         self.full = False  # for more rows, or bits of keys
         self.keys = np.empty(0, dtype=np.int64)
         self.real = np.zeros((0, HEAD + len(self._names)))
-        self.index: Ints | None = None  # of compiled loops
+        self.index: Ints | None = None  # in compiled loops
 
     @property
     def counts(self) -> Ints:

@@ -36,7 +36,7 @@ def shape_of(
         rows = table.select(events=n, total=n * y if averaged else y, square=square)
         rows = rows.filter(rows["events"] >= 2, rows["total"] > 0)
         share = rows["square"] / rows["total"] / rows["total"]
-        # of at most one amount, and at least equal amounts
+        # at most that of one amount, at least that of equal amounts
         is_possible = (share <= 1.0 + _ROUNDING) & (
             share * rows["events"] >= 1.0 - _ROUNDING
         )

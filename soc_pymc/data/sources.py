@@ -279,7 +279,7 @@ def _rows_of_files(paths: list[str], hold: bool) -> LocalTable:
 
 
 def _version_of(paths: list[str]) -> Any:
-    """What changes when files are written again; None if one was written a moment ago."""
+    """A key that changes when files are written again; None if one was written just now."""
     files = [os.stat(path) for path in paths]
     newest = max(max(file.st_mtime, file.st_ctime) for file in files)
     if time.time() - newest < _SETTLED:

@@ -479,7 +479,7 @@ def words_of_absent_zeros(stats: Statistics) -> str:
     )
 
 
-_PARTS = 5  # of the exposures
+_PARTS = 5  # by exposure
 _PER_PART = 20  # least items of about one score, and most parts of the scores
 _LEVEL = 1.6  # factor within which numbers are alike
 

@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 _SAME = 5e-7
 # default number of bins
 _FEWEST_BINS = 20
-_SINGLE_BINS = 100  # where few items have about as many bins
+_SINGLE_BINS = 100  # up to so many items have one bin each
 _MOST_BINS = 1000
 _ITEMS_IN_BIN = 10
 _FOLDS = 10  # folds from ids

@@ -50,7 +50,7 @@ _LEAST_ROOM = 0.25
 # 1 / cv2 that is hardly felt, as a share of what one event adds
 _FELT = 0.1
 _UPPER = -0.05  # log share, from which a log density is a line
-_LOG_SHAPES = (-35.0, 35.0)  # of a - 2 of a base distribution
+_LOG_SHAPES = (-35.0, 35.0)  # log(a - 2) of base distributions
 _EVENT_CELLS = EXPOSURE_CELLS._replace(name="events_cell")
 _AMOUNT_CELLS = EXPOSURE_CELLS._replace(name="amount_cell", role="outcome")
 _EVENT_SUMS = "sum_N", "sum_N2", "sum_N3"
@@ -171,12 +171,12 @@ class AmountOutcome(Outcome):
         return y * np.where(divided, share, chosen > 0), chosen
 
     def noise(self, mean: Floats, variance: Floats | float = 0.0) -> Floats:
-        return np.asarray((mean**2 + variance) / self.shape)
+        return (mean**2 + variance) / self.shape
 
     def scatter(
         self, y: Floats, size: Floats, mean: Floats, variance: Floats
     ) -> Floats:
-        # of logarithms: fourth moments of the sums may be infinite
+        # residuals of logarithms, as fourth moments of the sums may be infinite
         n = self.shape * np.where(size > 0, size, 1.0)
         a = 2.0 + mean**2 / variance
         centre = special.psi(n) + np.log(mean * (a - 1.0) / self.shape) - special.psi(a)
@@ -214,7 +214,7 @@ class AmountOutcome(Outcome):
 def _deviance(scaled: Floats, n: Floats) -> Floats:
     """Half the deviance n (r - 1 - log r) of amounts that are r times what is expected."""
     apart = scaled / n - 1.0
-    return np.asarray(n * (apart - np.log1p(apart)))
+    return n * (apart - np.log1p(apart))
 
 
 def _unfelt(felt: Floats, addend: float) -> Floats:
@@ -242,7 +242,6 @@ class AmountRows(RowSums):
     nothing = "there are no events"
     coupled = True
     widened = staticmethod(PoissonRows.widened)
-    can_fit = PoissonRows.can_fit
 
     @staticmethod
     def log_probability(xp: ModuleType, curves: Pair, cells: Cells) -> Tensor:
@@ -269,7 +268,7 @@ class AmountRows(RowSums):
         room = 1.0 / np.maximum(of_sum, _LEAST_CV2)
         theta = np.exp(location) * (1.0 + room) / rng.standard_gamma(2.0 + room)
         amount = rng.standard_gamma(np.broadcast_to(events, theta.shape))
-        return np.asarray(amount * theta / multiple)
+        return amount * theta / multiple
 
     @classmethod
     def of(cls, rows: int, cells: Tables, shape: float = 1.0) -> "AmountRows":
@@ -402,13 +401,13 @@ class GammaInverseGamma(InverseGammaFormulas, Family):
     def third_moment(self, a: Floats, b: Floats) -> Floats:
         mean = self.mean(a, b)
         room = np.maximum(a - 3.0, _LEAST_ROOM)
-        return np.asarray(4.0 * mean * mean * mean / (a - 2.0) / room)
+        return 4.0 * mean * mean * mean / (a - 2.0) / room
 
     def above(self, cut: Floats, a: Floats, b: Floats) -> Floats:
-        return np.asarray(special.gammainc(a, b / np.maximum(cut, 1e-300)))
+        return special.gammainc(a, b / np.maximum(cut, 1e-300))
 
     def cdf(self, cut: Floats, a: Floats, b: Floats) -> Floats:
-        return np.asarray(special.gammaincc(a, b / np.maximum(cut, 1e-300)))
+        return special.gammaincc(a, b / np.maximum(cut, 1e-300))
 
     def kernel(self, cut: Floats, a: Floats, b: Floats) -> Floats:
         # weighted by theta, the law is that of a shape a - 1, and tails differ by one term
@@ -441,7 +440,7 @@ class GammaInverseGamma(InverseGammaFormulas, Family):
 
     def simulate(self, a: Floats, b: Floats, size: Floats, rng: Generator) -> Floats:
         amount = rng.standard_gamma(self.shape * size, np.shape(a)) / self.shape
-        return np.asarray(amount * (b / rng.standard_gamma(a)))
+        return amount * (b / rng.standard_gamma(a))
 
     further_scale = LOG
 

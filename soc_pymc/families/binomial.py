@@ -58,7 +58,7 @@ BETAS = BetaFormulas()
 # logits of draws beyond which tails are those of a power of the odds
 _FAR_LOGIT = 600.0
 _NO_SPREAD = 1e15  # a + b beyond which theta does not vary
-# of a Beta with theta at 0 or 1, which can be drawn
+# least parameters with which a Beta can be drawn, whose theta is 0 or 1
 _LEAST_SIZE = 1e-100
 _NO_SHAPE = 1e-300
 _SUCCESS_TAIL = 20.0  # extent of a grid of further successes, in Gamma tails
@@ -77,10 +77,10 @@ _TRIAL_CELLS = (
 )
 
 _LOGITS = 36.0  # largest logit of a mean that float64 tells from 1
-# of the dispersion: spreads of logit theta are at most 21
+# bounds of the dispersion: spreads of logit theta are at most 21
 _LOG_SPREADS = (-230.0, 2.7)
-# of logit theta, where both tails of theta are at 0 and 1 and need no wide components; and of the
-# components from the location, in spreads
+# widest spread of logit theta, as tails of theta at 0 and 1 need no wide components; and farthest
+# centre of the components from the location, in spreads
 _WIDEST_SPREAD = 3.0
 _FARTHEST_CENTRE = 4.0
 # Newton steps, and the largest change of a log weight in one, and in the last
@@ -88,8 +88,8 @@ _TILTS = 20
 _MOST_TILT = 2.0
 _TILTED = 1e-12
 _FAINT_WEIGHT = 1e-200  # weight that counts as 0
-# what rounding to the lattice below adds to the variance, in squared spreads: a 12th of a step's
-# square, twice where neither a nor b is far larger than the other
+# variance that rounding to the lattice below adds, in squared spreads: a 12th of a step's square,
+# twice where neither a nor b is far larger than the other
 _STEP_CORRECTION = 1.5 * STEP**2 / 12.0
 
 
@@ -104,7 +104,7 @@ class BinomialOutcome(Outcome):
     size = "trials"
     theta = LOGIT
     grid = f"numbers exact below {EXACT_COUNTS}, {1 << STEPS} cells an octave"
-    # where the logit is infinite: forests vote as one
+    # infinite logits, as where all trees of a forest agree
     ends = (0.0, 1.0)
     words = Words(
         items="successes in trials",
@@ -328,8 +328,8 @@ class BinomialRows(RowSums):
 
     def information(self, location: Floats, dispersion: Floats) -> Pair:
         """Lower bounds of the Fisher information of both curves, by row."""
-        # of the best linear and quadratic functions of the successes (Godambe 1985): the latter is
-        # (d Var(y)/dg)^2 over Var(y) and the second coefficient of Hahn's polynomials
+        # those of the best linear and quadratic functions of the successes (Godambe 1985): the
+        # latter is (d Var(y)/dg)^2 over Var(y) and the second coefficient of Hahn's polynomials
         row, n, items = self.sizes()
         averaged = self.widened(np, location, dispersion, self.spread)
         f, g = (curve[row] for curve in averaged)
@@ -477,7 +477,7 @@ class BinomialBeta(BetaFormulas, Family):
             [special.log_expit(location), special.log_expit(-location)]
         )
         log_up, log_down = positions - log_middle
-        # of two equal forms, the one whose exponentials are small
+        # two equal forms: take the one whose exponentials are small
         mean = np.where(
             gap > 0,
             -np.exp(log_up) * np.expm1(-np.maximum(gap, 0.0)),
@@ -611,7 +611,7 @@ def _on_lattice(
 ) -> Floats:
     """Probabilities (n, 2 reach + 1) of log S, S ~ Beta(a, b), on a lattice around a centre."""
     edges = centre[:, None] + step[:, None] * (np.arange(-reach, reach) + 0.5)
-    # of a component wider than the Beta: the limit, in which S is 1
+    # for a component wider than the Beta the limit, in which S is 1
     b = np.maximum(b, 1e-300)
     below = special.betainc(a[:, None], b[:, None], np.exp(np.minimum(edges, 0.0)))
     return np.diff(below, axis=1, prepend=0.0, append=1.0)

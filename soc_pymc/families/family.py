@@ -144,7 +144,7 @@ class Words:
     theta: str  # an item's theta: "rate"
     # an item's outcome as an estimate of its theta: "own rate"
     estimate: str
-    # of theta, with placeholders for the columns {outcome} and {size}
+    # unit of theta, with placeholders for the columns {outcome} and {size}
     unit: str
     text: str  # an item's outcome, as the second half of a sentence
     # one further observation, with its {amount} and {size}
@@ -153,11 +153,11 @@ class Words:
     worth: str
     events: str  # name of unnamed outcomes in units and totals
     noise: str  # noise of outcomes about theta
-    # what doubts about the noise mean; intervals are off by {width}
+    # warning of doubtful noise, with which intervals are off by {width}
     doubt: str = ""
     # a mistake after which outcomes vary less than their noise allows
     overstated: str = ""
-    unfit: str = "an event"  # what a bin without an estimate lacks
+    unfit: str = "an event"  # lacking in a bin without an estimate
 
 
 class Outcome(ABC):
@@ -184,7 +184,7 @@ class Outcome(ABC):
     direct: bool = False  # an outcome is itself the estimate of theta
     # a larger size is more informative, and means are over units of size
     sizes_add: bool = True
-    # of the size in sums: N of counts, s^2 of values
+    # power of the size in sums: N of counts, s^2 of values
     size_power: int = 1
     # columns of whole numbers of every table
     integers: tuple[str, ...] = ("n", "sum_y")
@@ -527,10 +527,10 @@ class Family(Formulas, Components):
     mixture: type  # that of mixtures of it
     # sums of rows of items, and the log marginal given them
     rows: type[RowSums]
-    parameter_names: tuple[str, str]  # of the conjugate parameters
+    parameter_names: tuple[str, str]  # those of the conjugate ones
     # by which the first rises where a prior is weighted by theta
     theta_power: float = 1.0
-    further_scale: Scale = LINEAR  # of the moments of further outcomes
+    further_scale: Scale = LINEAR  # of `outcome_moments`
 
     @property
     def curve_names(self) -> tuple[str, str]:
@@ -595,7 +595,7 @@ class Family(Formulas, Components):
         """Unit of an sd of the location, from the dispersion."""
         return np.ones_like(dispersion)
 
-    # whether large dispersions do not change posteriors given outcomes
+    # True if posteriors given outcomes are alike for all large dispersions
     saturates: bool = False
 
     def felt(self, dispersion: Floats) -> Floats:

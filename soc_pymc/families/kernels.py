@@ -18,7 +18,8 @@ _LEAST_POLYGAMMA = 10.0
 _LONGEST_MOVE = 3.0
 _LAST_MOVE = 1e-9
 _MOST_MOVES = 60
-# of mixtures: residual allowed in both curves, smallest factor of a step, longest step of the tilt
+# Newton's method for mixtures: residual allowed in both curves, smallest factor of a step, longest
+# step of the tilt
 _RESIDUAL = 1e-8
 _LEAST_FACTOR = 1e-4
 _LONGEST_TILT = 2.0
@@ -53,7 +54,7 @@ def beta_fraction(x, complement, a, b):
     answer = np.empty_like(x)
     # constant distances show the compiler what is apart
     state = np.ones(12 * _LANES)
-    element = np.full(_LANES, -1)  # of each lane; -1 for none
+    element = np.full(_LANES, -1)  # in each lane; -1 for none
     started = 0
     left = len(x)
     while left:

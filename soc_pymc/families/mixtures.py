@@ -16,7 +16,7 @@ for Gammas, of its sd for Normals, and for Betas around its mean m in units of m
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
 from typing import NamedTuple
@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from .._lib.arrays import Floats, Ints, Pair, Triple
+from .._lib.work import ordered_map
 from .rows import Tensor
 
 # log weights of a law, and any derivatives
@@ -42,9 +43,9 @@ STEP = 0.35
 LOWEST = -700.0
 # share of the weights of Gammas and Betas that allows heavier tails
 WEIGHT_FLOOR = 1e-3
-# for which it pays to begin with a line through others
+# number of draws from which linear first guesses pay
 _MANY_DRAWS = 20
-# residual in both curves that is accepted where rounding allows no less
+# residual in both curves that is accepted as rounding error
 ROUGH = 1e-5
 _SHORTEST = 0.02  # share of the line from the pilot's curves
 _SOLVED_AT_ONCE = 1 << 15  # weights solved for at once, which fit in the cache
@@ -132,8 +133,8 @@ class CurveBounds(NamedTuple):
     dispersion: Floats
     unit: Floats
     middle: Floats  # mean of the pilot for Betas, otherwise 0
-    farthest: Floats  # of the location on both sides
-    low: Floats  # of the dispersion
+    farthest: Floats  # largest distance of the location
+    low: Floats  # bounds of the dispersion
     high: Floats
 
     @property
@@ -234,7 +235,7 @@ class Components(ABC):
     """Components of one family around base distributions from its curves."""
 
     name: str
-    # of the positions, in spreads of the base
+    # first and last position, in spreads of the base distribution
     component_ends: tuple[float, float]
     # from a normal law of log or logit theta (0) to the family's (1)
     has_path: bool = True
@@ -451,25 +452,30 @@ class Weights:
 def weights_of_draws(predictors: Floats, forms: WeightForms) -> Floats:
     """Weights (draws, n, R) at predictors (draws, n, P)."""
     bounded, _ = forms.bounded(np.moveaxis(predictors, 0, 2))
-    parts = solved(bounded, forms, slopes=False)
-    return np.moveaxis(np.concatenate([weights.weight for _, weights in parts]), 2, 0)
+    parts = solved(bounded, forms, lambda _, weights: weights.weight, slopes=False)
+    return np.moveaxis(np.concatenate(list(parts)), 2, 0)
 
 
-def solved(
-    bounded: Floats, forms: WeightForms, slopes: bool = True
-) -> Iterator[tuple[slice, Weights]]:
-    """Weights at bounded predictors (n, P, draws) by slices of scores, or the nearest that exist.
+def solved[Result](
+    bounded: Floats,
+    forms: WeightForms,
+    use: Callable[[slice, Weights], Result],
+    slopes: bool = True,
+) -> Iterator[Result]:
+    """Results of a function of weights at bounded predictors (n, P, draws), in threads.
 
-    Without `slopes` they have no derivatives.
+    It is given a slice of the scores, and their weights, or the nearest that exist. Without
+    `slopes` these have no derivatives.
     """
     tilt = _first_guesses(bounded, forms)
     step = max(1, _SOLVED_AT_ONCE // (bounded.shape[2] * forms.mean.shape[1]))
-    for begin in range(0, len(bounded), step):
+
+    def of_part(begin: int) -> Result:
         part = slice(begin, min(begin + step, len(bounded)))
-        yield (
-            part,
-            _solve_together(bounded[part], tilt[:, part], forms.subset(part), slopes),
-        )
+        rows = bounded[part], tilt[:, part], forms.subset(part)
+        return use(part, _solve_together(*rows, slopes))
+
+    return ordered_map(of_part, range(0, len(bounded), step))
 
 
 @np.errstate(all="ignore")

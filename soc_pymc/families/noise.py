@@ -26,11 +26,11 @@ NOISE_LAW = "noise_law"
 _MOST_DF = 1e12  # from which a variance is known
 # log densities below the mode where nodes end: the larger variances explain outliers
 _REACH = np.array([[-8.0], [26.0]])
-_STEPS = 40  # of Newton's method
+_STEPS = 40  # Newton steps
 # logits of d0 / (d0 + d), and sds around the more likely ones
 _LOGIT_SHARES = np.linspace(-6.0, 10.0, 65)
 _SDS = np.linspace(-5.0, 5.0, 65)
-_CLASS_WIDTH = 1 / 64  # of log variances
+_CLASS_WIDTH = 1 / 64  # in log variance
 _TREND_DEGREE = 3
 _TREND_POINTS = 33
 
@@ -139,7 +139,7 @@ class NodeLine(NamedTuple):
     df: Floats  # (n,): degrees of freedom of the true variance
     low: Floats
     width: Floats
-    log_total: Floats  # of unnormalised weights
+    log_total: Floats  # log sum of unnormalised weights
 
     def nodes(self, place: Tensor, xp: ModuleType = np) -> tuple[Tensor, Tensor]:
         """Ratios of variances and log weights at places from 0 to 1; all broadcast."""

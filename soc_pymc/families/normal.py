@@ -58,8 +58,8 @@ _LOG_2PI = float(np.log(2.0 * np.pi))
 # correlation from which noise sds seem to be computed from the values
 _ALIKE = 0.5
 _RELATED = 0.2  # the same, given the mean
-_LEAST_WRONG = 0.8  # share of the items that this concerns less
-# of cells that are added up where noise sds are estimates: steps an octave of noise variances and
+_LEAST_WRONG = 0.8  # quantile of the factors from which on they count
+# cells that are added up where noise sds are estimates: steps an octave of noise variances and
 # degrees of freedom, and width in noise sds
 _NOISE_STEPS = 16
 _VALUE_WIDTH = 0.25
@@ -250,7 +250,7 @@ def _variance_as(y: Floats, estimate: Floats) -> Floats:
 
 
 class _ValueRows(RowSums):
-    """What rows of values have in common."""
+    """Rows of values whose noise is known or estimated."""
 
     if TYPE_CHECKING:
         by_noise: Ragged
@@ -391,7 +391,7 @@ class NormalRows(_ValueRows):
         moments[equal, :, 1:] = 0.0
         n, total = (np.add.reduceat(sums[:, k, 0], start[:-1]) for k in (0, 1))
         by_noise = Ragged(start, (noise, moments))
-        # where imprecise values cost no digits of precise ones
+        # at the weighted mean imprecise values cost precise ones no digits
         precise, values = (
             np.add.reduceat(sums[:, k, 0] / noise, start[:-1]) for k in (0, 1)
         )

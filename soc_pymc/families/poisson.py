@@ -270,7 +270,7 @@ def _look_like_trials(size: Floats, items: Floats, rate: float) -> bool:
 class PoissonRows(RowSums):
     """The two histograms of all rows as weighted points."""
 
-    steps: Ragged  # of counts, as in `histogram`
+    steps: Ragged  # counts, as in `histogram`
     wide: Ragged
     # distinct exposures, and the items and counts of each
     points: Ragged
@@ -354,7 +354,7 @@ class PoissonRows(RowSums):
         cv2 = np.exp(log_cv2)[row]
         expected = exposure * np.exp(log_mean)[row]
         r = expected * cv2
-        # of the best quadratic function of the count (Godambe 1985), from cumulants:
+        # that of the best quadratic function of the count (Godambe 1985), from cumulants:
         # r^2 expected / (k4 + 2 expected k2^2 - k3^2 / k2) where the cumulants over the expected
         # count are k2 = 1 + r, k3 = k2 (1 + 2r), k4 = k2 (1 + 6r + 6r^2)
         quadratic = 0.5 * (r / (1.0 + r)) ** 2 / (1.0 + cv2)

@@ -115,7 +115,7 @@ class _Single:
     atoms: bool = field(default=True, kw_only=True)
 
     family: ClassVar[str]  # name of its family, or of its components'
-    # of the two curves in the posterior
+    # names of both curves in the posterior
     curve_names: ClassVar[tuple[str, str]]
     mixture: ClassVar[bool] = False
 
@@ -159,10 +159,11 @@ class _Mixture:
 
     def __post_init__(self) -> None:
         super().__post_init__()  # type: ignore[misc]
-        rules = {"functions": Whole(4, _MOST_KNOTS), "knots": Whole(1, _MOST_KNOTS)}
-        for option, rule in (rules | {"shape": POSITIVE, "drift": POSITIVE}).items():
-            number = rule(getattr(self, option), f"{type(self).__name__}: {option}")
-            object.__setattr__(self, option, number)
+        functions = Whole(4, _MOST_KNOTS)
+        knots = Whole(1, _MOST_KNOTS)
+        convert_fields(
+            self, functions=functions, knots=knots, shape=POSITIVE, drift=POSITIVE
+        )
 
 
 @dataclass(frozen=True)
@@ -332,8 +333,8 @@ class InverseGamma(_Single):
     'log'
     """
 
-    family: ClassVar[str] = "InverseGamma"
-    curve_names: ClassVar[tuple[str, str]] = ("log_mean", "log_cv2")
+    family = "InverseGamma"
+    curve_names = ("log_mean", "log_cv2")
 
 
 @dataclass(frozen=True)

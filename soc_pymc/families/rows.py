@@ -38,12 +38,12 @@ _CELLS_AT_ONCE = 1 << 17  # numbers in one array of draws x rows x cells: 1 MB
 _DISPERSION_SLOPE = 0.5  # sd per sd of the position
 _DISPERSION_WIGGLE = 0.3  # in the curve's unit
 _DIFFERENCE_STEP = 4e-3  # step of differences, in units of both parameters
-# of a lattice of values: nodes an octave, and degree of polynomials between them
+# lattice of values: nodes an octave, and degree of the polynomials between them
 _NODES = 3
 _DEGREE = 9
 # relative distance of points that are one
 _SAME = 1e-14
-# where values give all derivatives up to the second, in steps
+# steps at which values give all derivatives up to the second
 _AROUND = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1))
 
 
@@ -410,7 +410,7 @@ def two_points(
     sd = np.sqrt(variance)
     square = mean_w * mean_w
     third = cubes[divided] / weight[divided] - mean_w * (3.0 * variance + square)
-    # what rounding leaves of the third moment of a narrow cell is noise; points stay in the cell
+    # the third moment of a narrow cell is rounding noise; points stay in the cell
     lean = np.where(variance > 1e-10 * square, third / variance, 0.0)
     lean = np.clip(lean, -mean_w / 16.0, mean_w / 16.0) / (2.0 * sd)
     reach = np.sqrt(1.0 + lean * lean)

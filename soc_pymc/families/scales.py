@@ -17,7 +17,7 @@ from .._lib.arrays import Bools, Floats, Pair
 from .._lib.reprs import digits
 
 RANK = "rank"
-_ROUNDING = 1e-12  # of a square
+_ROUNDING = 1e-12  # of a mean square, relative
 # column of statistics: number of items in sums of positions, in which few count less
 SCORE_WEIGHT = "sum_weight"
 MIDDLE = 0.5  # a score with a position on every scale
@@ -132,7 +132,7 @@ class Cell(NamedTuple):
     # the rest is the size less the outcome
     role: Literal["outcome", "size", "rest"]
     grid: Literal["count", "exposure", "noise", "value"]
-    bits: int  # of a cell in packed keys
+    bits: int  # length in packed keys
     low: int  # the lowest cell
 
 
@@ -159,8 +159,8 @@ class Bounds:
     labels: bool = False  # true and false are valid too, as 1 and 0
     # smaller numbers count as 0 in powers and products
     negligible: float = 0.0
-    fractions: str = ""  # what to do where most numbers are not whole
-    zeros: str = ""  # and where some are 0
+    fractions: str = ""  # remedy if most numbers are not whole
+    zeros: str = ""  # remedy if some are 0
     infinite: bool = False  # counts as the largest
 
     @property

@@ -189,6 +189,7 @@ def _negative_binomial(
 
 
 def _log_beta_kernel(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
+    """Logarithm of `beta_kernel`."""
     m = a + b
     gap = np.where(x < 0.5, m * x - a, b - m * complement)
     log = (
@@ -198,10 +199,7 @@ def _log_beta_kernel(x: Floats, complement: Floats, a: Floats, b: Floats) -> Flo
     return np.where((x > 0.0) & (complement > 0.0), log, -np.inf)
 
 
-@in_blocks
-def log_beta_kernel(x: Floats, complement: Floats, a: Floats, b: Floats) -> Floats:
-    """Logarithm of `beta_kernel`."""
-    return _log_beta_kernel(x, complement, a, b)
+log_beta_kernel = in_blocks(_log_beta_kernel)
 
 
 @in_blocks

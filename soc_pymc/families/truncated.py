@@ -24,11 +24,12 @@ from .rows import Cells, Points, RowSums, Tensor
 from .scales import EXACT_COUNTS
 from .special_functions import beta_binomial_cdf, beta_tail
 
-_STEP = 1e-3  # of differences of both curves, for information
-_ALIKE = 1e-3  # of variance that is left of whether an outcome is 1, given the outcome
-# of the location below that of all items, as where every count is 1
+_STEP = 1e-3  # of both curves in differences, for information
+# least share of the variance of "the outcome is 1" that the outcome does not explain
+_ALIKE = 1e-3
+# farthest below the location of whole tables, as where every count is 1
 _LOWEST_LEVEL = 60.0
-_LARGEST_SCALE = 1e15  # of a Gamma or Poisson that is drawn
+_LARGEST_SCALE = 1e15  # largest shape or mean that is drawn from
 _NEEDS = (
     "{needs} and, as truncated=True says that items of 0 are absent, at least 1 (leave that out if "
     "the table has them all)"
@@ -207,7 +208,7 @@ class TruncatedRows(RowSums):
 
         def sizes(self) -> Points: ...
 
-    # where events are few, hardly more than E(theta^2) / E(theta) is known
+    # few events hardly tell more than E(theta^2) / E(theta)
     coupled = True
     # wider than of whole tables: a few large theta make most rows of a table of events, and
     # small counts hardly tell the curves apart. cv2 is between 0.03 and 8 with probability 0.95

@@ -59,9 +59,8 @@ def options_of(function: str, **settings: dict[str, Any]) -> Option:
     """
 
     def add(parser: ArgumentParser) -> None:
-        for name, parameter in inspect.signature(
-            getattr(soc, function)
-        ).parameters.items():
+        parameters = inspect.signature(getattr(soc, function)).parameters
+        for name, parameter in parameters.items():
             named = parameter.kind is not parameter.VAR_KEYWORD
             if named and (name in settings or _settings(parameter)):
                 option(f"{function}.{name}", **settings.get(name, {}))(parser)
@@ -165,15 +164,8 @@ def given_statistics(chosen: Chosen) -> Any:
         return None
     if len(chosen.items) > 1:
         raise StatisticsError("give one file of statistics, or files of items")
-    of_items = (
-        *OUTCOME_ROLES,
-        "score",
-        "no_score",
-        "group",
-        *_OTHERS,
-        "by",
-        *ITEM_OPTIONS,
-    )
+    further = ("score", "no_score", "group", "by")
+    of_items = (*OUTCOME_ROLES, *further, *_OTHERS, *ITEM_OPTIONS)
     if named := [name for name in of_items if getattr(chosen, name)]:
         raise StatisticsError(
             f"{_flags(named)}: statistics have no columns, leave these out or give the items"
@@ -215,9 +207,8 @@ def items_of(chosen: Chosen, fitted: Fit | None = None) -> Items:
     items = ITEMS[kind.kind]
     options = {name: getattr(chosen, name) for name in ITEM_OPTIONS}
     # 0 is a number that items refuse
-    unset = None, False
     options = {
-        name: x for name, x in options.items() if not any(x is word for word in unset)
+        name: x for name, x in options.items() if x is not None and x is not False
     }
     parameters = inspect.signature(items).parameters
     if wrong := [name for name in options if name not in parameters]:
@@ -265,10 +256,10 @@ def _kind_of(chosen: Chosen, known: Mapping[str, str]) -> Outcome:
 
 def check_out(chosen: Chosen) -> None:
     """Refuse an output that cannot be written or is an input, before the work starts."""
-    inputs = [
-        getattr(chosen, name, None) or [] for name in ("items", "statistics", "fit")
-    ]
-    names = [x for part in inputs for x in ([part] if isinstance(part, str) else part)]
+    names: list[str] = []
+    for option in ("items", "statistics", "fit"):
+        value = getattr(chosen, option, None) or []
+        names += [value] if isinstance(value, str) else value
     paths = {os.path.realpath(path) for name in names for path in (name, *glob(name))}
     if os.path.realpath(chosen.out) in paths:
         raise StatisticsError(

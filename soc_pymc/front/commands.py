@@ -434,10 +434,9 @@ def curves(chosen: Chosen) -> None:
     columns = {}
     for simultaneous, label in ((False, ""), (True, "_simultaneous")):
         banded = soc.bands(draws, prob=chosen.prob, simultaneous=simultaneous)
+        bounds = ("lower", "upper") if simultaneous else banded["bound"].to_numpy()
         for name, curve in banded.data_vars.items():
-            for bound in (
-                ("lower", "upper") if simultaneous else banded["bound"].to_numpy()
-            ):
+            for bound in bounds:
                 columns[f"{name}_{bound}{label}"] = curve.sel(bound=bound).to_series()
     table = pd.DataFrame(columns).rename_axis("score").reset_index()
     _write_csv(table, chosen.out)
@@ -535,9 +534,8 @@ def compare(chosen: Chosen) -> None:
     if unnamed := [name for name, path in pairs if not (name and path)]:
         raise FitError(f"give fits as NAME=fit.nc, not {unnamed[0]!r}")
     if len(dict(pairs)) < len(pairs):
-        raise FitError(
-            f"two of the fits have one name: {', '.join(repr(n) for n, _ in pairs)}"
-        )
+        names = ", ".join(repr(name) for name, _ in pairs)
+        raise FitError(f"two of the fits have one name: {names}")
     fits = {name: soc.load_fit(path) for name, path in pairs}
     table = _call(soc.compare, chosen, fits, soc.load_statistics(chosen.statistics))
     print(table)
@@ -598,10 +596,8 @@ def run_demo(folder: Path, items: int, seed: int, *, progress: bool | None) -> N
         _picture(mixture, scored).savefig(temporary, format="png", dpi=150)
     alone = soc.PoissonItems(scored[["score"]], score="score")
     _print_gains(soc.item_posteriors(mixture, alone), scored)
-    print(
-        f"\n{folder}/ holds "
-        + ", ".join(sorted(path.name for path in folder.iterdir()))
-    )
+    files = sorted(path.name for path in folder.iterdir())
+    print(f"\n{folder}/ holds {', '.join(files)}")
 
 
 def _print_gains(alone: pd.DataFrame, scored: pd.DataFrame) -> None:

@@ -349,9 +349,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         """
         PROBABILITY(prob, "prob")
         ends = ((1 - prob) / 2, (1 + prob) / 2)
-        return self._summaries(X, y, (exposure, noise_sd, trials, events), ends, group)[
-            3:5
-        ].T.copy()
+        sizes = exposure, noise_sd, trials, events
+        *_, low, high = self._summaries(X, y, sizes, ends, group)
+        return np.column_stack([low, high])
 
     def predict_band(
         self, X: ArrayLike, exposure: Column = None, noise_sd: Column = None,
@@ -406,7 +406,7 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         trials: Column = None, group: Column = None, *, events: Column = None,
         further: Column = None, prob: float = 0.9,
     ) -> Floats:  # fmt: skip
-        """Central interval of the next outcome, as of `soc.predictive_intervals`.
+        """Central interval of the next outcome, as `soc.predictive_intervals` returns it.
 
         Parameters
         ----------
@@ -516,11 +516,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         alone = y is None and not reset
         if self.pos_label is not None and y is not None:
             y = _successes(y, self.pos_label)
-        rules = (
-            {}
-            if alone
-            else {"y_numeric": True, "ensure_min_samples": 2 if reset else 1}
-        )
+        rules: dict[str, Any] = {}
+        if not alone:
+            rules = {"y_numeric": True, "ensure_min_samples": 2 if reset else 1}
         table = _as_column(X) if self.column is None else X
         data = [table] if alone else [table, y]
         try:
@@ -589,11 +587,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "fit_")
         size = self._outcome.size
         known = dict(zip(_SIZES, sizes, strict=True))
-        others = [
-            name for name, value in known.items() if name != size and value is not None
-        ]
-        if others:
-            raise ItemsError(f"the fit's items have {size}=: leave out {others[0]}=")
+        for name, value in known.items():
+            if name != size and value is not None:
+                raise ItemsError(f"the fit's items have {size}=: leave out {name}=")
         scores, observed = self._scores(X, y, reset=False)
         columns = {"score": scores, self._outcome.observed: observed}
         if known[size] is not None:
@@ -620,11 +616,9 @@ class SecondOrderCalibrator(RegressorMixin, BaseEstimator):
 
     def _group_labels(self, groups: Mapping[str, Any]) -> dict[str, Any]:
         """Labels of groups as posteriors read them, if the fit has groups."""
-        return (
-            dict(arrays_of(groups, Roles(zip(groups, groups, strict=True))))
-            if self.fit_.groups
-            else {}
-        )
+        if not self.fit_.groups:
+            return {}
+        return dict(arrays_of(groups, Roles(zip(groups, groups, strict=True))))
 
     def _summaries(
         self,
@@ -674,10 +668,8 @@ def _successes(y: ArrayLike, pos_label: object) -> Floats:
 
 def _are_labels(observed: Floats, scores: Floats) -> bool:
     """Return True, with a warning, for outcomes of 0 and 1 with probabilities for scores."""
-    if (
-        not np.isin(observed, (0, 1)).all()
-        or not 0 <= scores.min() <= scores.max() <= 1
-    ):
+    are_rates = 0 <= scores.min() <= scores.max() <= 1
+    if not (are_rates and np.isin(observed, (0, 1)).all()):
         return False
     warn_user(
         "y is 0 or 1 throughout and X has probabilities, so y are labels, not counts: "

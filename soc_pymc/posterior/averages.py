@@ -23,44 +23,47 @@ from .item_columns import (
     ThetaMixture,
     in_chunks,
     own_outcomes,
-    prior_columns,
     select,
+    without,
 )
 from .predictive import EstimatedNoise, Posterior, posterior_under, widened
 from .prior_build import table_of, why_no_table
 
-# points along each axis of a mesh of 1, 2 or 3 (score, size, outcome), and least number of items
+# points along each axis of a mesh of 1, 2 or 3 axes, and the fewest items that get one
 _POINTS = (0, 20, 20, 12)
 _LEAST_ITEMS = 80
 # least size, and least quantile as a share of the mean
 _TINY = 1e-300
 _CLOSE = 1e-7  # of the sd of an outcome, to which quantiles are computed
 _SMALL = 1e-4
-# items that prove a mesh; error allowed, in widths of the interval
+# items on which a mesh is tried, and the error allowed, in widths of their intervals
 _SAMPLE = 40
 _WITHIN = 0.02
-# draws of distributions of items left out, which tests of thousands of items compare
+# draws for distributions without an item, which tests compare over thousands of items
 _DRAWS_WITHOUT = 250
 # largest change of a tail probability, as a share of it, that is to first order, and one too small
 # to matter
 _MOST_OF_TAIL = 0.25
 _NO_CHANGE = 1e-9
-# items of a group, on average, from which its part of the table takes less time than all draws, and
-# those where it has cells of sizes, too
+# average number of items per group from which the table takes less time than all draws: without
+# and with cells of sizes
 _FEWEST_PER_GROUP = 100
 _FEWEST_BY_SIZE = 500
 
-# From log densities (members, n) of outcomes, the ends (2, members, n) of their cdf intervals, made
-# when called, weights (members, n), and the loadings of their
-# covariance, to summaries (rows, n)
-_Summary = Callable[[Floats, Callable[[], Any], Floats, Sequence[Floats]], Floats]
+# weights (members, n), or the weight of each
+_Weights = Floats | float
+# makes summaries (rows, n) of log densities (members, n) of outcomes, a function that returns the
+# ends (2, members, n) of their cdf intervals, weights, and loadings of the covariance of these
+_Summary = Callable[[Floats, Callable[[], Any], _Weights, Sequence[Floats]], Floats]
 
 
 def table_items(curves: Curves, columns: Columns) -> prior_table.Observed:
     """Items as the prior table takes them."""
-    size = None if curves.prior.exposure is None else columns[curves.outcome.size]
-    group = columns["group"].astype(object) if curves.groups else None
     outcomes = own_outcomes(curves.outcome, columns)
+    size = None
+    if curves.prior.exposure is not None:
+        size = columns[curves.outcome.size]
+    group = columns["group"].astype(object) if curves.groups else None
     return prior_table.Observed(columns["score"], *outcomes, size, group)
 
 
@@ -107,7 +110,7 @@ def _by_table(posterior: Posterior, probs: Sequence[float], columns: Columns) ->
     if len(by_draws):
         rows[:, by_draws] = score(select(columns, by_draws))
         unsolved = by_draws[np.isnan(rows[:, by_draws]).any(axis=0)]
-        # the approximation has no digits there
+        # where the approximate distribution function has no digits
         if len(unsolved):
             exact = _by_draws(posterior, probs, exact=True)
             rows[:, unsolved] = exact(select(columns, unsolved))
@@ -125,12 +128,13 @@ def _on_meshes(
     Alike are items of one atom, group and whole outcome; of several if these are not close enough.
     """
     curves = posterior.curves
+    outcome, _ = own_outcomes(curves.outcome, columns)
     keys = pd.DataFrame({"atom": curves.atom(columns["score"][items])}, items)
     keys["group"] = columns["group"][items] if curves.groups else ""
-    keys["outcome"] = own_outcomes(curves.outcome, columns)[0][items]
     keys["df"] = columns["noise_df"][items] if "noise_df" in columns else 0.0
+    keys["outcome"] = outcome[items]
     roles = [["atom", "group", "df", "outcome"], ["atom", "group", "df"]]
-    # hardly two values are equal
+    # values that are not whole hardly ever agree
     for keyed in roles if curves.outcome.whole else roles[1:]:
         grids: list[Ints] = []
         for alike in keys.groupby(keyed).groups.values():
@@ -151,18 +155,21 @@ def _on_mesh(posterior: Posterior, score: Scorer, columns: Columns) -> Floats | 
     positive = curves.outcome.positive
     outcome, size = own_outcomes(curves.outcome, columns)
     centre, unit = _expected_outcome(curves, columns)
-    surprise = ((np.log1p(outcome) if positive else outcome) - centre) / unit
+    place = np.log1p(outcome) if positive else outcome
+    surprise = (place - centre) / unit
     position = curves.position("mean", columns["score"])
     at_items = np.column_stack([position, np.log(size + _TINY), surprise])
     coordinates = columns["score"], size, outcome
     varied = [k for k, values in enumerate(coordinates) if np.ptp(values) > 0.0]
     points = at_items[:, varied]
-    axes = [np.linspace(x.min(), x.max(), _POINTS[len(varied)]) for x in points.T]
+    number = _POINTS[len(varied)]
+    axes = [np.linspace(x.min(), x.max(), number) for x in points.T]
     mesh = np.meshgrid(*axes, indexing="ij")
     if not axes or 2 * mesh[0].size + _SAMPLE > len(points):
         return None
     at_mesh = dict(zip(varied, map(np.ravel, mesh), strict=True))
-    shape = _shape(score(_at_places(curves, columns, at_mesh)), positive)
+    mesh_items = _at_places(curves, columns, at_mesh)
+    shape = _shape(score(mesh_items), positive)
     if not np.isfinite(shape).all():
         return None
     on_mesh = shape.T.reshape(*mesh[0].shape, -1)
@@ -208,15 +215,17 @@ def _expected_outcome(curves: Curves, columns: Columns) -> Pair:
 
 def _shape(rows: Floats, positive: bool) -> Floats:
     """Quantiles without the scale of the posterior."""
-    mean, sd, _, *quantiles = rows
+    mean, sd = rows[:2]
+    quantiles = rows[3:]
     if positive:
-        return np.log(np.maximum(np.array(quantiles) / mean, _SMALL))
-    return (np.array(quantiles) - mean) / sd
+        return np.log(np.maximum(quantiles / mean, _SMALL))
+    return (quantiles - mean) / sd
 
 
 def _quantiles(rows: Floats, shape: Floats, positive: bool) -> Floats:
     """Inverse of `_shape`."""
-    return rows[0] * np.exp(shape) if positive else rows[0] + rows[1] * shape
+    mean, sd = rows[:2]
+    return mean * np.exp(shape) if positive else mean + sd * shape
 
 
 # --- outcomes ------------------------------------------------------------------------------------
@@ -225,7 +234,7 @@ def _quantiles(rows: Floats, shape: Floats, positive: bool) -> Floats:
 def cdf_interval(posterior: Posterior, columns: Columns) -> Pair:
     """P(Y < y) and P(Y <= y), each (n,); equal if continuous."""
     outcomes = own_outcomes(posterior.outcome, columns)
-    before = prior_columns(posterior.outcome, columns)
+    before = without(columns, posterior.outcome.observed)
     return further_cdf_interval(posterior, before, *outcomes)
 
 
@@ -287,14 +296,14 @@ class _Further:
         """Quantile of each, (n,), by bisection on the scale of the moments."""
         whole = self.posterior.outcome.whole
         mean, sd = self._moments
-        # which Chebyshev's inequality bounds, if noise sds are known
+        # with known noise sds, Chebyshev's inequality bounds the quantile
         reach = np.ceil((sd + 1.0 * whole) / np.sqrt(min(prob, 1.0 - prob)))
         low = np.maximum(np.floor(mean - reach), -1.0) if whole else mean - reach
         high = np.ceil(mean + reach) if whole else mean + reach
         while (short := self._upto(high) < prob).any():
             high = np.where(short, high + reach, high)
             reach = 2.0 * reach
-        # of a size of 0 the outcome is 0, which may have no position
+        # the outcome of size 0 is 0, which may have no position
         sized = self.items[self.posterior.outcome.size] > 0
         while not whole and (beyond := sized & (self._upto(low) >= prob)).any():
             low = np.where(beyond, low - reach, low)
@@ -322,7 +331,8 @@ class _Further:
         parameters = family.to_parameters(*self.members)
         mean, sd, _ = family.outcome_moments(*parameters, size)
         centre = self.theta.average(mean)
-        return centre, np.sqrt(self.theta.average(sd**2 + (mean - centre) ** 2))
+        variance = self.theta.average(sd**2 + (mean - centre) ** 2)
+        return centre, np.sqrt(variance)
 
 
 def _further(
@@ -353,7 +363,7 @@ def _thetas(
     curves = posterior.curves
     closely = posterior.outcome.observed in columns
     has_table = not why_no_table(curves)
-    columns = {name: values for name, values in columns.items() if name != "spread"}
+    columns = without(columns, "spread")
     flagged = np.full(len(columns["score"]), closely or not has_table)
     if has_table:
         for part, theta in _table_nodes(posterior, columns, for_outcomes=True):
@@ -368,14 +378,14 @@ def _table_nodes(
     posterior: Posterior, columns: Columns, for_outcomes: bool = False
 ) -> Iterator[tuple[Ints, prior_table.Mixture]]:
     """Nodes of the table given the outcomes, if any, part by part."""
-    table = table_of(posterior.curves)
-    observed = posterior.outcome.observed in columns
-    if not (isinstance(posterior, EstimatedNoise) and observed):
-        yield from prior_table.posterior_nodes(
-            table, table_items(posterior.curves, columns), for_outcomes
-        )
+    curves = posterior.curves
+    table = table_of(curves)
+    observed = posterior.outcome.observed
+    if not (isinstance(posterior, EstimatedNoise) and observed in columns):
+        items = table_items(curves, columns)
+        yield from prior_table.posterior_nodes(table, items, for_outcomes)
         return
-    before = table_items(posterior.curves, prior_columns(posterior.outcome, columns))
+    before = table_items(curves, without(columns, observed))
     for part, theta in prior_table.posterior_nodes(table, before):
         yield part, _given_noise(posterior, select(columns, part), theta)
 
@@ -387,26 +397,24 @@ def _given_noise(
     """Nodes given outcomes and each true noise."""
     family = posterior.family
     weight = _node_weights(before)
-    *theta, log_density = posterior.by_noise(
-        items, family.to_curves(before.a, before.b)
-    )
+    members = family.to_curves(before.a, before.b)
+    *theta, log_density = posterior.by_noise(items, members)
     log_total = special.logsumexp(log_density, axis=0)
     share = np.exp(log_density - log_total)
     if posterior.prior.gridded:
-        reweighted = prior_table.reweighted(
+        weight, shifted = prior_table.reweighted(
             before.loadings, weight, log_total, prior_table.ARRAYS
         )
-        weight, shifted = reweighted
         close = shifted.sum(axis=0) <= prior_table.MOST_MOVED
     else:
         means = family.mean(*theta)
         of_node = (share * means).sum(axis=0)
-        within = (share * (family.variance(*theta) + (means - of_node) ** 2)).sum(
-            axis=0
-        )
+        squares = family.variance(*theta) + (means - of_node) ** 2
+        of_nodes = (share * squares).sum(axis=0)
+        within = (weight * of_nodes).sum(axis=0)
         mean = (weight * of_node).sum(axis=0)
         between = (weight * (of_node - mean) ** 2).sum(axis=0)
-        close = between <= prior_table.MOST_APART * (weight * within).sum(axis=0)
+        close = between <= prior_table.MOST_APART * within
     weight = weight * share
     zero = None
     if before.zero is not None:
@@ -447,8 +455,7 @@ def follows_draws(curves: Curves, items: int) -> bool:
 def moments_by_draws(posterior: Posterior, columns: Columns) -> Floats:
     """`density_moments` over all draws, followed by these log densities, (3 + draws, n)."""
     log_density = posterior.log_density(columns)
-    equal = np.full(log_density.shape, 1.0 / len(log_density))
-    moments = _density_moments(log_density, None, equal, ())
+    moments = _density_moments(log_density, None, 1.0 / len(log_density), ())
     return np.concatenate([moments, log_density])
 
 
@@ -487,8 +494,9 @@ def _over_members(
     family = posterior.family
     summaries = np.full((number, len(columns["score"])), np.nan)
     if not follows_draws(curves, len(columns["score"])):
-        before = table_items(curves, prior_columns(posterior.outcome, columns))
-        for part, theta in prior_table.posterior_nodes(table_of(curves), before, True):
+        table = table_of(curves)
+        before = table_items(curves, without(columns, posterior.outcome.observed))
+        for part, theta in prior_table.posterior_nodes(table, before, True):
             members = family.to_curves(theta.a, theta.b)
             members = widened(curves, members, columns, part)
             items = select(columns, part)
@@ -505,8 +513,8 @@ def _over_members(
     for chunk in _chunks(drawn, remaining):
         items = select(columns, chunk)
         log_density = drawn.log_density(items)
-        equal = np.full(log_density.shape, 1.0 / len(log_density))
         by_draw = partial(drawn.cdf_by_draw, items)
+        equal = 1.0 / len(log_density)
         summaries[:, chunk] = summarized(log_density, by_draw, equal, ())
     return summaries
 
@@ -517,11 +525,10 @@ def given_listed(
     """Weights of members and loadings of their covariance, given that items are in their table."""
     total = (weight * listed).sum(axis=0)
     conditional = weight * listed / total
-    changes = (
-        (loading * listed, (loading * listed).sum(axis=0)) for loading in loadings
-    )
+    listed_loadings = [loading * listed for loading in loadings]
     return conditional, [
-        (loading - conditional * change) / total for loading, change in changes
+        (loading - conditional * loading.sum(axis=0)) / total
+        for loading in listed_loadings
     ]
 
 
@@ -531,10 +538,10 @@ def _chunks(posterior: Posterior, items: Ints) -> Iterator[Ints]:
     return (items[start : start + step] for start in range(0, len(items), step))
 
 
-# of negative weights
+# weights may be negative
 @np.errstate(invalid="ignore", divide="ignore")
 def _density_moments(
-    log_density: Floats, ends: object, weight: Floats, loadings: Sequence[Floats]
+    log_density: Floats, ends: object, weight: _Weights, loadings: Sequence[Floats]
 ) -> Floats:
     """Summaries of `density_moments`; where weights vary, as if p were lognormal."""
     low = log_density.min(axis=0)
@@ -543,9 +550,8 @@ def _density_moments(
     mean = (weight * density).sum(axis=0)
     full = high + np.log(mean)
     if loadings:
-        variance = np.log1p(
-            sum(((loading * density).sum(axis=0) / mean) ** 2 for loading in loadings)
-        )
+        changes = ((loading * density).sum(axis=0) / mean for loading in loadings)
+        variance = np.log1p(sum(change**2 for change in changes))
         return np.stack([full, full - variance, variance])
     without = low - np.log((weight * np.exp(low - log_density)).sum(axis=0))
     centre = (weight * log_density).sum(axis=0)
@@ -556,7 +562,7 @@ def _density_moments(
 def _ends_without(
     log_density: Floats,
     ends: Callable[[], Any],
-    weight: Floats,
+    weight: _Weights,
     loadings: Sequence[Floats],
 ) -> Floats:
     """Summaries of `cdf_without`; where weights vary, to first order."""

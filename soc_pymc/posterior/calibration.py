@@ -34,7 +34,7 @@ from .weights import P_ZERO, moment_variables
 
 _POINTS = 200
 _LABEL = str | int | np.integer | np.bool_ | None
-# banded on the log scale
+# variables whose bands are made on the log scale
 _POSITIVE = ("variance", "shape", "rate", "a", "b")
 
 
@@ -135,19 +135,19 @@ def _label(curves: Curves, group: object) -> str | None:
         return None
     if not curves.groups:
         raise FitError(f"the fit has no groups: leave out group={shown(group)}")
-    if not all(
-        isinstance(g, _LABEL) for g in (group if isinstance(group, tuple) else (group,))
-    ):
+    levels = group if isinstance(group, tuple) else (group,)
+    if not all(isinstance(level, _LABEL) for level in levels):
         raise FitError(
             f"group={shown(group)} must be the label of one group, as str or int"
         )
     label = label_of(group)
     groupings = curves.groupings
-    levels = [label] if len(groupings) == 1 else label.split(CROSS)
-    if len(levels) != len(groupings):
-        rule = f"one level of each of {CROSS.join(curves.roles.groups.values())}, as a tuple"
+    names = [label] if len(groupings) == 1 else label.split(CROSS)
+    if len(names) != len(groupings):
+        columns = CROSS.join(curves.roles.groups.values())
+        rule = f"one level of each of {columns}, as a tuple"
         raise FitError(f"group={shown(group)} must be {rule}; None leaves one open")
-    for level, known in zip(levels, groupings.values(), strict=True):
+    for level, known in zip(names, groupings.values(), strict=True):
         if level not in known and level != MARK:
             unseen = f"a group {level!r} (its groups are: {', '.join(map(repr, known[:10]))})"
             meaning = "these are the curves of a new group, with wider bands"
@@ -181,7 +181,7 @@ def _over_sizes(
     if by_size:
         shares = [share * sizes / (share @ sizes)[:, None] for share in shares]
     position = posterior.curves.position("mean", score)
-    # of means, squares and shares of 0
+    # sums of means, squares and shares of 0
     total: Any = 0.0
     for k, size in enumerate(sizes):
         weight = np.interp(position, middle, shares[0][:, k])
@@ -201,13 +201,15 @@ def _over_sizes(
 def default_scores(curves: Curves) -> Floats:
     """Default scores of curves, between the outer bins; of a single bin, between its scores."""
     bins = curves.bins.isel(bin=curves.atom(curves.bins["score"]) == 0)
-    least, most = (
-        ("score", "score") if bins.sizes["bin"] > 1 else ("score_min", "score_max")
-    )
-    centre = bins["score"].to_numpy()
+    least = most = "score"
+    if bins.sizes["bin"] == 1:
+        least = "score_min"
+        most = "score_max"
     axis = curves.axis("mean")
     low, high = axis([bins[least].min(), bins[most].max()])
-    return centre[:1] if low == high else axis.inverse(np.linspace(low, high, _POINTS))
+    if low == high:
+        return bins["score"].to_numpy()[:1]
+    return axis.inverse(np.linspace(low, high, _POINTS))
 
 
 def bands(
@@ -264,19 +266,18 @@ def _band(draws: xr.DataArray, prob: float, simultaneous: bool) -> xr.DataArray:
     scale = SCALES[draws.attrs.get("banded", default)]
     values = draws.transpose("chain", "draw", "score").to_numpy()
     values = scale.position(values.reshape(-1, values.shape[-1]))
-    low, middle, high = np.quantile(
-        values, [(1 - prob) / 2, 0.5, (1 + prob) / 2], axis=0
-    )
+    levels = (1 - prob) / 2, 0.5, (1 + prob) / 2
+    low, middle, high = np.quantile(values, levels, axis=0)
     if simultaneous:
         side = np.where(values > middle, high - middle, low - middle)
-        reach = ((values - middle) / np.where(side == 0.0, np.inf, side)).max(axis=1)
+        side[side == 0.0] = np.inf
+        reach = ((values - middle) / side).max(axis=1)
         factor = max(1.0, float(np.quantile(reach, prob, method="higher")))
         low = middle - factor * (middle - low)
         high = middle + factor * (high - middle)
+    ends = scale.score(np.array([low, middle, high]))
     coords = {"bound": ["lower", "median", "upper"]} | dict(draws["score"].coords)
-    return xr.DataArray(
-        scale.score(np.array([low, middle, high])), coords, ("bound", "score")
-    )
+    return xr.DataArray(ends, coords, ("bound", "score"))
 
 
 def prior_predictive(
@@ -327,7 +328,7 @@ def prior_predictive(
     draws = DRAWS(draws, "draws")
     items = DRAWS(items, "items")
     seed = SEED(seed, "seed")
-    # which import PyMC
+    # these import PyMC
     from .._model.problem import build, prior_draws, prior_for
     from ..inference.fit_tree import conventional, tree_of_draws
 
@@ -338,23 +339,17 @@ def prior_predictive(
     rng = np.random.default_rng(seed)
     built = build(stats, prior)
     outcome = family_of(prior).outcome
-    groups = {"posterior": prior_draws(built, draws, rng)}
-    tree = tree_of_draws(built, stats, groups, prior.monotone)
+    posterior_group = {"posterior": prior_draws(built, draws, rng)}
+    tree = tree_of_draws(built, stats, posterior_group, prior.monotone)
     posterior = posterior_under(Curves.of(tree, prior))
     columns = _some_items(posterior.curves, stats, items, rng)
     curves = curve_dataset(posterior, {"score": default_scores(posterior.curves)})
     dims = ("chain", "draw", "item")
     outcomes = posterior.simulate(columns, rng).astype(outcome.dtype)
-    drawn = xr.Dataset(
-        {outcome.observed: (dims, outcomes[None])}, curves[["chain", "draw"]].coords
-    )
+    drawn = curves[["chain", "draw"]].assign({outcome.observed: (dims, outcomes[None])})
     constants = xr.Dataset({name: ("item", x) for name, x in columns.items()})
-    tree_groups = {
-        "prior": curves,
-        "prior_predictive": drawn,
-        "constant_data": constants,
-    }
-    return conventional(xr.DataTree.from_dict(tree_groups))
+    groups = {"prior": curves, "prior_predictive": drawn, "constant_data": constants}
+    return conventional(xr.DataTree.from_dict(groups))
 
 
 def _some_items(

@@ -38,7 +38,7 @@ from .item_columns import posterior_roles, refuse_taken
 from .predictive import posterior_under
 from .prior_build import Nodes, digest_of, table_of
 
-# description of the table, as in a file
+# the table's description, as its file has it
 type Meta = dict[str, Any]
 
 _MOST_BYTES = 10_000_000
@@ -47,11 +47,11 @@ _LEVELS = 0.05, 0.95
 # simulated items, and an error in posterior sd that is too large
 _PROBES = 500
 _FAR = 0.1
-# share of them whose errors must be smaller
+# share of the simulated items whose errors must be smaller
 _MOST_ITEMS = 0.99
-# sizes of these items, in those of their bins
+# sizes of simulated items, as multiples of the mean sizes of their bins
 _TIMES = (0.25, 1.0, 4.0, 16.0)
-# a LIMIT without which Postgres computes a column again at every use
+# without a LIMIT, Postgres computes a column again at every use
 _ALL = 2**62
 # engines on which joins are faster than windows, or for which Ibis compiles no windows
 _JOINING = ("duckdb", "polars")
@@ -273,10 +273,10 @@ def posterior_expression(
     if engine == "polars":
         sheet = _sheet_of(curves, table, engine)
         return _expression(curves, sheet, roles, quantiles, nodes)
-    # the text of `posterior_sql`, which engines plan faster than what Ibis would write
+    # engines plan the text of `posterior_sql` faster than what Ibis would write
     source = ibis.table(table.schema(), name="soc_table")
     tables = {"table": table}
-    # to which Ibis sends tables in memory row by row
+    # Ibis sends PostgreSQL tables in memory row by row
     if engine != "postgres":
         tables["prior"] = nodes
         nodes = ibis.table(nodes.schema(), name="soc_prior")
@@ -480,14 +480,13 @@ class _Sheet:
         self.definitions[name] = rows.limit(_ALL) if self.engine == "postgres" else rows
         return ibis.table(rows.schema(), name=name)
 
-    def add(self, **values: Any) -> "_Sheet":
+    def add(self, **values: Any) -> None:
         """Add columns, computed once each."""
         new = {f"soc_{name}": value for name, value in values.items()}
         if new.keys().isdisjoint([*self._rows.columns, *self._pending]):
             self._pending |= new
         else:
             self.rows = self.apart(self.rows.mutate(**new))
-        return self
 
     def joined(self, left: Any, right: Any, keys: Sequence[str]) -> Any:
         """Pairs of rows with equal keys.
@@ -567,7 +566,7 @@ class _Sheet:
         else:
             keys = [self._columns[key] for key in self.keys]
             if self.engine == "datafusion":
-                # it tries all orders of windows and of the columns that they are apart by
+                # DataFusion tries all orders of windows and of the columns that partition them
                 keys = [key + 0.0 for key in keys]
             self.add(**{k: value.over(group_by=keys) for k, value in named.items()})
         return [self[name] for name in named]
@@ -596,7 +595,9 @@ def _reads(value: Any) -> set[str]:
 
 def _sheet_of(curves: Curves, table: Any, engine: str) -> _Sheet:
     """The user's table, whose items have score, outcome, size and group as keys."""
-    keys = [f"soc_{key}" for key in ("t", "y", "n", *["code"] * bool(curves.groups))]
+    keys = ["soc_t", "soc_y", "soc_n"]
+    if curves.groups:
+        keys.append("soc_code")
     return _Sheet(table, keys, engine, {})
 
 
@@ -613,20 +614,17 @@ def _expression(
     nodes = _with_averages(items, curves, nodes)
     if len(levels):
         _add_quantiles(items, nodes, curves, levels)
-    mean, variance = prior_table.with_zeros(
-        items["mean"], items["variance"], items["p_zero"]
-    )
+    averages = items["mean"], items["variance"], items["p_zero"]
+    mean, variance = prior_table.with_zeros(*averages)
+    items.add(theta_mean=mean, theta_var=variance, theta_sd=variance.sqrt())
     *names, _ = _new_columns(curves, levels)
-    scored = items.add(
-        theta_mean=mean, theta_var=variance, theta_sd=variance.sqrt()
-    ).only(*names, "flagged")
+    scored = items.only(*names, "flagged")
     # bad items have harmless keys; no item is left if the prior's table belongs to another fit
     joined = sheet.joined(rows, scored, sheet.keys)
     null = ibis.null("float64")
-    new = {name: joined.soc_good.ifelse(joined[f"soc_{name}"], null) for name in names}
-    new["flagged"] = joined.soc_good.ifelse(
-        joined.soc_flagged > 0, ibis.null("boolean")
-    )
+    good = joined.soc_good
+    new = {name: good.ifelse(joined[f"soc_{name}"], null) for name in names}
+    new["flagged"] = good.ifelse(joined.soc_flagged > 0, ibis.null("boolean"))
     return joined.select(*table.columns, **new)
 
 
@@ -641,9 +639,10 @@ def _with_keys(sheet: _Sheet, curves: Curves, roles: Roles) -> Any:
     rule = outcome.complete.validity
     table = sheet.rows
     numbers = roles.only("score", outcome.observed, outcome.size)
-    t, y, n = values = [*map(sheet.keep, read_columns(table, numbers).values())]
+    values = [*map(sheet.keep, read_columns(table, numbers).values())]
+    t, y, n = values
     good = (t > axis["low"]) & (t < axis["high"])
-    # which needs no position
+    # an atom needs no position
     for atom in meta["atoms"]:
         good |= t == exact(atom)
     bounds = rule.score, rule.outcome, rule.size
@@ -670,7 +669,7 @@ def _with_keys(sheet: _Sheet, curves: Curves, roles: Roles) -> Any:
     rows = sheet.rows
     if sheet.engine != "postgres":
         return rows
-    # which it compares faster than several keys
+    # it compares one number faster than several keys
     number = ibis.dense_rank().over(order_by=sheet.keys)
     sheet.keys = ["soc_item"]
     return rows.mutate(soc_item=number)
@@ -809,7 +808,7 @@ def _text_of(
         _connect(selects, sources, written)
         *definitions, (_, tree) = (values | selects).items()
         for name, query in definitions:
-            # PostgreSQL plans these apart then, in less time
+            # PostgreSQL then plans these separately, in less time
             is_planned_apart = name in values or bool(query.args.get("group"))
             materialized = (is_planned_apart and written == "postgres") or None
             tree.with_(name, query, materialized=materialized, copy=False)
@@ -867,7 +866,7 @@ def _values(table: Any, dialect: str) -> Any:
         if kind == "FLOAT":
             columns[name] = [float(f"{v:.9g}") for v in columns[name]]
     names: list[Any] = [exp.to_identifier(column, quoted=True) for column in columns]
-    # which takes long to analyse many literals
+    # ClickHouse takes long to analyse many literals
     if dialect == "clickhouse":
         schema = ", ".join(f"{name} {kind}" for name, (_, kind) in kinds.items())
         lines = " ".join(map(json.dumps, zip(*columns.values(), strict=True)))

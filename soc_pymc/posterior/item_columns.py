@@ -35,9 +35,9 @@ from ..fits import Curves
 # whose scores differ, ``spread`` is the variance of the first curve over them.
 # From items to mean, sd, variance, quantiles and any P(theta = 0 | t, y) of theta, (rows, n)
 Scorer = Callable[[Columns], Floats]
-# allowed distance of scores, as a share of the range of the fit's on the mean's axis
+# distance allowed to scores, as a share of the range of the fit's, on the mean's axis
 _MARGIN = 0.1
-_ROUNDING = 1e-9  # of positions, which alone would make one score far from itself
+_ROUNDING = 1e-9  # rounding of positions, by which a score would be far from itself
 _FAR = "far outside those that the fit saw"
 
 
@@ -102,9 +102,9 @@ def places(
     return columns["score"], columns.get("group"), columns.get(outcome.size)
 
 
-def prior_columns(outcome: Outcome, columns: Columns) -> Columns:
-    """Columns of items whose outcomes are not seen yet."""
-    return {name: x for name, x in columns.items() if name != outcome.observed}
+def without(columns: Columns, role: str) -> Columns:
+    """Columns of all other roles; without outcomes, items are those before they are seen."""
+    return {name: values for name, values in columns.items() if name != role}
 
 
 def in_chunks(
@@ -180,11 +180,11 @@ def _check_groupings(
     curves: Curves, roles: Roles, remedy: str, error: type[Exception]
 ) -> None:
     """Refuse other columns of groups than the fit's."""
-    known, columns = (tuple(r.groups.values()) for r in (curves.roles, roles))
+    known = tuple(curves.roles.groups.values())
+    columns = tuple(roles.groups.values())
     if not columns:
-        raise error(
-            f"the fit has curves for each of {counted(len(curves.groups), 'group')}, and {remedy}"
-        )
+        number = counted(len(curves.groups), "group")
+        raise error(f"the fit has curves for each of {number}, and {remedy}")
     swapped = columns != known and set(columns) == set(known)
     if known and (len(columns) != len(known) or swapped):
         fitted, present = (" and ".join(map(repr, names)) for names in (known, columns))
@@ -245,7 +245,7 @@ def read_items(
 
 def refuse_invalid(columns: Columns, items: Items) -> None:
     """Refuse items, or a batch of them, if some are not valid or there are none."""
-    # those without outcomes stand for no observation, an outcome of 0 of a size of 0
+    # an item without an outcome counts as one with outcome 0 of size 0
     outcome = items.outcome if items.has_outcomes else items.outcome.complete
     crossings = max(len(items.roles.groups) - 1, 0)
     y, size = own_outcomes(outcome, {"score": columns["score"]})
@@ -262,7 +262,7 @@ def refuse_invalid(columns: Columns, items: Items) -> None:
             for label in columns.get("group", ())
         )
     ):
-        # which says all that is wrong
+        # this names everything that is wrong
         scan(items)
         raise ItemsError(
             "some items are not valid, but were when they were read again: try again"
@@ -385,7 +385,7 @@ class BinScores:
     score: Floats
     # variances of the location over a bin's items
     spread: Floats
-    # of their groups, if the curves have groups
+    # labels of the bins' groups, if the curves have groups
     labels: NDArray[np.object_] | None
 
     def columns(self, table: Mapping[str, Ints]) -> dict[str, NDArray[Any]]:
@@ -399,7 +399,9 @@ def bin_scores_of(curves: Curves, stats: Statistics) -> BinScores:
     """Mean scores of bins, and the variance of theta by their spread."""
     scale = curves.axis("mean").local
     bins = BinPositions.of(stats, scale, bool(stats.groups))
-    labels = np.array(stats.groups, dtype=object)[bins.group] if curves.groups else None
+    labels = None
+    if curves.groups:
+        labels = np.array(stats.groups, dtype=object)[bins.group]
     # a term in exposure shifts the whole curve of a bin, so any exposure will do
     size = np.ones(len(bins.mean))
     below, above = (
@@ -420,7 +422,7 @@ class Extrapolation:
         self._what = what
         self._total = 0
         self._far = 0
-        # of the scores that are far
+        # lowest and highest of the far scores
         self._outer = np.array([np.inf, -np.inf])
         self._range = self._allowed = np.array([-np.inf, np.inf])
         # false if all scores of the fit are atoms

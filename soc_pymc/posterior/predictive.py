@@ -19,7 +19,7 @@ from .._lib.arguments import FitError
 from .._lib.arrays import Columns, Floats, Ints, Pair
 from ..families.rows import MEAN_ONLY
 from ..fits import FIT, Curves, Fit
-from .item_columns import ThetaMixture, own_outcomes, places, prior_columns
+from .item_columns import ThetaMixture, own_outcomes, places, without
 from .weights import weights_of
 
 # least size
@@ -88,7 +88,8 @@ class Posterior(ABC):
 
     def listed_shares(self, size: Floats, members: Pair) -> Floats:
         """Relative probabilities (members, n) that the table has items of these members."""
-        log_listed = self.family.log_listed(size, *self.family.to_parameters(*members))
+        theta = self.family.to_parameters(*members)
+        log_listed = self.family.log_listed(size, *theta)
         return np.exp(log_listed - log_listed.max(axis=0))
 
     def cdf_by_draw(self, columns: Columns, draws: Ints | None = None) -> Floats:
@@ -140,19 +141,20 @@ class Posterior(ABC):
 
         Given places among the draws, `drawn_by` (n,), each item has an outcome of one draw, (n,).
         """
-        before = prior_columns(self.outcome, columns)
+        before = without(columns, self.outcome.observed)
         shape = (self._number(draws), len(columns["score"]))
         uniform = rng.random(shape) if self.prior.gridded else np.empty(0)
-        theta = self._listed_theta(before, draws, uniform)
+        a, b = self._listed_theta(before, draws, uniform)
         if drawn_by is not None:
             item = np.arange(shape[1])
-            theta = theta[0][drawn_by, item], theta[1][drawn_by, item]
+            a = a[drawn_by, item]
+            b = b[drawn_by, item]
         size = columns[self.outcome.size]
         if law := self.curves.noise_law:
             df = columns.get("noise_df", law.df)
             moderated = law.moderated(columns["score"], size, df)
-            size = law.draw(moderated, df, theta[0].shape, rng)
-        return self.family.simulate(*theta, size, rng)
+            size = law.draw(moderated, df, a.shape, rng)
+        return self.family.simulate(a, b, size, rng)
 
     def _listed_theta(
         self, columns: Columns, draws: Ints | None, uniform: Floats
@@ -183,8 +185,8 @@ class Posterior(ABC):
         """Conjugate parameters of the members given the outcomes."""
         if self.outcome.observed in columns:
             self.check_distribution()
-        outcomes = own_outcomes(self.outcome, columns)
-        return self.family.update(*self.family.to_parameters(*members), *outcomes)
+        theta = self.family.to_parameters(*members)
+        return self.family.update(*theta, *own_outcomes(self.outcome, columns))
 
 
 class SinglePosterior(Posterior):
@@ -214,8 +216,9 @@ class SinglePosterior(Posterior):
     def moments(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
         """See `Posterior`."""
         theta = self._updated(columns, self._members(columns, None))
-        family = self.family
-        return family.mean(*theta), family.variance(*theta), family.third_moment(*theta)
+        mean = self.family.mean(*theta)
+        variance = self.family.variance(*theta)
+        return mean, variance, self.family.third_moment(*theta)
 
     def theta(self, columns: Columns) -> ThetaMixture:
         """See `Posterior`."""
@@ -240,8 +243,7 @@ class MixturePosterior(Posterior):
         self, columns: Columns, draws: Ints | None = None
     ) -> dict[str, Floats]:
         """See `Posterior`."""
-        known = {role: x for role, x in columns.items() if role != "spread"}
-        return self._weights.curve_variables(known, draws)
+        return self._weights.curve_variables(without(columns, "spread"), draws)
 
     def log_density(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """See `Posterior`."""
@@ -302,8 +304,9 @@ class MixturePosterior(Posterior):
         component = np.empty(uniform.shape, dtype=np.int64)
         triangle = np.triu(np.ones((len(a), len(a)), dtype=np.float32))
         for items, weights in self._blocks(columns, draws, len(a)):
+            p = density[:, items].T.astype(weights.dtype)
             # a product with a triangle is faster than a cumulative sum
-            upto = weights * density[:, items].T.astype(weights.dtype) @ triangle
+            upto = weights * p @ triangle
             cut = (uniform[:, items] * upto[..., -1]).astype(weights.dtype)
             below = upto[..., :-1] < cut[..., None]
             component[:, items] = np.count_nonzero(below, axis=2)
@@ -315,20 +318,22 @@ class MixturePosterior(Posterior):
         theta, density = self._updated_with_densities(columns)
         means = self.family.mean(*theta)
         variances = self.family.variance(*theta)
-        # squares are taken about a centre, so that little is lost where means are large
+        # squares about a centre lose few digits where means are large
         centre = (density * means).sum(axis=0) / density.sum(axis=0)
         off = means - centre
+        squares = variances + off**2
         cubes = self.family.third_moment(*theta) + (3.0 * variances + off**2) * off
-        powers = density * np.stack([np.ones_like(off), off, variances + off**2, cubes])
+        powers = density * np.stack([np.ones_like(off), off, squares, cubes])
         total, *powers = self._by_draw(columns, None, powers)
-        shift, square, cube = (power / np.maximum(total, _TINY) for power in powers)
+        total = np.maximum(total, _TINY)
+        shift, square, cube = (power / total for power in powers)
         third = cube - (3.0 * square - 2.0 * shift**2) * shift
         return centre + shift, square - shift**2, third
 
     def theta(self, columns: Columns) -> ThetaMixture:
         """See `Posterior`."""
         (a, b), density = self._updated_with_densities(columns)
-        # given the outcomes, averaged over draws
+        # weights given the outcomes, averaged over draws
         weight = np.empty_like(density)
         for items, weights in self._blocks(columns, None, len(a)):
             by_item = weights.transpose(1, 0, 2)
@@ -336,15 +341,18 @@ class MixturePosterior(Posterior):
             tiny = np.finfo(weights.dtype).tiny
             inverse = 1.0 / np.maximum(by_item @ p[..., None], tiny)
             inverse /= len(weights)
-            weight[:, items] = (p * (inverse.transpose(0, 2, 1) @ by_item)[:, 0]).T
+            factor = (inverse.transpose(0, 2, 1) @ by_item)[:, 0]
+            weight[:, items] = (p * factor).T
         weight /= weight.sum(axis=0)
         if not self.prior.zero:
             return ThetaMixture(a, b, weight)
-        is_zero = np.arange(len(a)) % self._weights.number == self._weights.number - 1
-        share = weight[~is_zero] / np.maximum(weight[~is_zero].sum(axis=0), _TINY)
-        return ThetaMixture(
-            a[~is_zero], b[~is_zero], share, weight[is_zero].sum(axis=0)
-        )
+        # the last component, of each true noise
+        number = self._weights.number
+        is_zero = np.arange(len(a)) % number == number - 1
+        zero = weight[is_zero].sum(axis=0)
+        nonzero = weight[~is_zero]
+        share = nonzero / np.maximum(nonzero.sum(axis=0), _TINY)
+        return ThetaMixture(a[~is_zero], b[~is_zero], share, zero)
 
     def _members(self, columns: Columns, draws: Ints | None) -> Pair:
         a, b = np.broadcast_arrays(*self._weights.parameters(columns))
@@ -353,7 +361,8 @@ class MixturePosterior(Posterior):
     def _by_draw(self, columns: Columns, draws: Ints | None, values: Floats) -> Floats:
         averages = np.empty((len(values), self._number(draws), values.shape[2]))
         for items, weights in self._blocks(columns, draws, values.shape[1]):
-            sums = weights.transpose(1, 0, 2) @ values[..., items].transpose(2, 1, 0)
+            by_item = values[..., items].transpose(2, 1, 0)
+            sums = weights.transpose(1, 0, 2) @ by_item
             averages[..., items] = sums.transpose(2, 1, 0)
         return averages
 
@@ -361,7 +370,7 @@ class MixturePosterior(Posterior):
         """Members given the outcomes, and their relative densities of these."""
         members = self._members(columns, None)
         theta = self._updated(columns, members)
-        # the components' weights are those of all items
+        # weights of components are those of all items, listed or not
         if self.outcome.truncated:
             outcomes = own_outcomes(self.outcome, columns)
             log_density = self.family.complete.log_density(*outcomes, *members)
@@ -378,9 +387,11 @@ class MixturePosterior(Posterior):
         """
         repeats = members // self._weights.number
         draws = np.arange(self.curves.number) if draws is None else draws
-        roles = ["score"] + ["group"] * bool(self.curves.groups)
-        roles += [self.outcome.size] * (self.prior.exposure is not None)
-        roles = [role for role in roles if role in columns]
+        roles = ["score"]
+        if self.curves.groups and "group" in columns:
+            roles.append("group")
+        if self.prior.exposure is not None and self.outcome.size in columns:
+            roles.append(self.outcome.size)
         keys = pd.DataFrame({role: columns[role] for role in roles})
         step = max(1, _AT_ONCE // (len(draws) * members))
         for start in range(0, len(keys), step):
@@ -392,7 +403,9 @@ class MixturePosterior(Posterior):
                 _, index, back = np.unique(code, return_index=True, return_inverse=True)
             distinct = {role: columns[role][items][index] for role in roles}
             weights = self._weights.by_draw(distinct, draws)[:, back]
-            yield items, np.tile(weights, repeats) if repeats > 1 else weights
+            if repeats > 1:
+                weights = np.tile(weights, repeats)
+            yield items, weights
 
 
 class EstimatedNoise(Posterior):
@@ -424,11 +437,11 @@ class EstimatedNoise(Posterior):
         """
         y, sizes, log_weights = self._nodes(columns)
         outcomes = y, sizes[:, None]
-        theta = self.family.update(*self.family.to_parameters(*members), *outcomes)
-        log_density = (
-            self.family.log_density(*outcomes, *members) + log_weights[:, None]
-        )
-        a, b = (np.broadcast_to(x, log_density.shape) for x in theta)
+        theta = self.family.to_parameters(*members)
+        updated = self.family.update(*theta, *outcomes)
+        log_density = self.family.log_density(*outcomes, *members)
+        log_density = log_density + log_weights[:, None]
+        a, b = (np.broadcast_to(x, log_density.shape) for x in updated)
         return a, b, log_density
 
     def _nodes(self, columns: Columns) -> tuple[Floats, Floats, Floats]:

@@ -32,14 +32,14 @@ _BEYOND = 0.5
 _OUTER = 4
 # spread of the curves from which a cell's nodes are not accurate
 _WIDEST = 1.0
-# factor on it for a dispersion that outcomes may make unimportant
+# factor on the widest spread, for dispersions that outcomes may make unimportant
 _UNFELT = 2.0
 _LEAST_SD = 1e-300
 # spread of a curve, and its nodes up to it
 _LEVELS = ((0.13, 2), (0.3, 3), (_WIDEST, 5), (np.inf, 7))
 # powers of a polynomial along the score
 _LINE = ((0, 0), (1, 0), (2, 0), (3, 0))
-# and along score and size
+# powers along score and size
 _PLANE = (*_LINE, (0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (0, 3))
 # points of a cell from -1 to 1, which determine these: of Chebyshev, and of Padua (Caliari, De
 # Marchi and Vianello 2005), moved inside; weights of mixtures bend more, and have one point more
@@ -53,7 +53,7 @@ _PAIRS = (
     [(i, 2) for i in range(4)],
     [(i, j) for i in range(4) for j in range(i % 2, 5, 2)],
 )
-# draws of a mixture, with the moments of all, and for means of weights at many sizes
+# draws that stand for a mixture's, with the moments of all: at scores, and at scores and sizes
 _DRAWS = 512
 _FEWER_DRAWS = 192
 # share of the weights' covariance that is left out, and the most loadings of it
@@ -63,7 +63,7 @@ _MOST_LOADINGS = 8
 _MEAN_SPREAD = 2.5
 # numbers in one array of points x draws, which fit in the cache
 _AT_ONCE = 50_000
-# and of points x draws x components
+# numbers in one array of points x draws x components
 _WEIGHTS_AT_ONCE = 4_000_000
 # a curve that the draws agree on has a spread of rounding alone
 _ROUNDING = 1e-12
@@ -111,7 +111,7 @@ def _meta(curves: Curves, edges: Floats, sizes: Floats) -> dict[str, Any]:
         "mixture": bool(curves.prior.gridded),
         "zero": bool(curves.prior.zero),
         "axis": {"scale": axis.scale, "low": low, "high": high, **ranks},
-        # of all items
+        # the score that all items have
         "score": None if curves.roles.has_score else ONE_SCORE,
         "edges": edges.tolist(),
         "score_edges": axis.inverse(edges).tolist(),
@@ -152,34 +152,31 @@ def _divided(edges: Floats, number: int) -> Floats:
     width = np.diff(edges)
     parts = np.ceil(number * width / width.sum()).astype(int)
     ends = np.append(0, np.cumsum(parts))
-    return np.interp(np.arange(ends[-1] + 1), ends, edges) if len(edges) else edges
+    return np.interp(np.arange(ends[-1] + 1), ends, edges)
 
 
 def _edges(curves: Curves) -> Floats:
     """Edges of cells on the score's axis: knots, places between them, and where curves jump."""
     axis = curves.axis("mean")
-    names = [
-        "mean_knot",
-        "variance_knot",
-        *["weight_knot"] * bool(curves.prior.gridded),
-    ]
+    names = ["mean_knot", "variance_knot"]
+    if curves.prior.gridded:
+        names.append("weight_knot")
     knots = np.unique(np.concatenate([*map(curves.knots, names)]))
     if axis.scale == RANK:
         return _divided(np.union1d(knots, [0.0, 1.0]), _CELLS)
     reach = _BEYOND * (float(np.ptp(knots)) or 1.0)
     low = knots[0] - reach
     high = knots[-1] + reach
-    outer = (
-        np.linspace(low, knots[0], _OUTER + 1),
-        np.linspace(knots[-1], high, _OUTER + 1),
-    )
-    edges = np.unique(np.concatenate([*outer, _divided(knots, _CELLS)]))
-    # next to 0 there may be no further score
+    below = np.linspace(low, knots[0], _OUTER + 1)
+    above = np.linspace(knots[-1], high, _OUTER + 1)
+    inner = _divided(knots, _CELLS)
+    edges = np.unique(np.concatenate([below, inner, above]))
+    # there may be no scores beyond one next to 0
     edges = edges[axis.local.holds(axis.inverse(edges))]
     if curves.prior.bin_effects:
         jumps = curves.bins["edge"].to_numpy()
         edges = np.union1d(edges, axis(jumps[axis.local.holds(jumps)]))
-    # what rounding has set apart
+    # edges that only rounding sets apart
     return edges[np.append(np.diff(edges) > 1e-9 * (high - low), True)]
 
 
@@ -188,7 +185,7 @@ def _size_edges(curves: Curves) -> Floats:
     if curves.prior.exposure is None:
         return np.empty(0)
     knots = curves.size_knots
-    # of items of one size, whose cell has some width
+    # items of one size get a cell of some width
     if len(knots) == 1:
         return knots + np.array([-0.5, 0.5])
     # weights are costly to solve for
@@ -197,10 +194,8 @@ def _size_edges(curves: Curves) -> Floats:
     atoms = np.log(curves.size_atoms)
     # an atom has a cell of its own, and sizes beyond the outermost one a further cell
     ends = (atoms + SIZE_WIDTH * np.array([[-2.0], [-1.0], [1.0], [2.0]])).ravel()
-    inside = (
-        np.abs(edges[:, None] - atoms).min(axis=1, initial=np.inf) < 2.0 * SIZE_WIDTH
-    )
-    return np.union1d(edges[~inside], ends)
+    gap = np.abs(edges[:, None] - atoms).min(axis=1, initial=np.inf)
+    return np.union1d(edges[gap >= 2.0 * SIZE_WIDTH], ends)
 
 
 class _Made(NamedTuple):
@@ -270,7 +265,7 @@ class _Cells:
         self._score = np.vstack([inner, atoms])
         self._size = np.exp(low + width * w) if by_size else np.ones((1, len(w)))
         degree = np.repeat([3, 0], [len(inner), len(atoms)])
-        # beyond the outermost cells a line goes on
+        # beyond the outermost cells curves are straight lines
         if axis.scale != RANK:
             degree[[0, len(inner) - 1]] = 1
         shape = len(degree), 1 + _has_unseen(curves), len(self._size)
@@ -285,17 +280,16 @@ class _Cells:
         """Columns of the nodes of a group, in all its cells or at least in some."""
         number = len(self._degree)
         mixture = self._curves.prior.gridded
-        asked = np.bincount(
-            np.arange(number) if cells is None else cells, minlength=number
-        )
+        asked = np.zeros(number, dtype=bool)
+        asked[slice(None) if cells is None else cells] = True
         with self._lock:
             if label not in self._groups:
                 nothing = np.full((number, 1, 3, len(self._terms)), np.nan)
                 loadings = np.zeros((number, 1, _MOST_LOADINGS if mixture else 0))
-                columns = self._columns(nothing, loadings, np.zeros(number, dtype=bool))
-                self._groups[label] = _Group(columns)
+                wide = np.zeros(number, dtype=bool)
+                self._groups[label] = _Group(self._columns(nothing, loadings, wide))
             group = self._groups[label]
-            missing = np.flatnonzero((asked > 0) & ~group.is_made)
+            missing = np.flatnonzero(asked & ~group.is_made)
             if len(missing):
                 make = self._components if mixture else self._rules
                 group.add([self._fitted(made) for made in make(label, missing)])
@@ -311,10 +305,8 @@ class _Cells:
             is_alike = degrees == degree
             fitted = coefficients[is_alike]
             # where curves are lines, weights stay the same
-            for rows, most in (
-                (slice(0, 1), degree if degree > 1 else 0),
-                (slice(1, 3), degree),
-            ):
+            of_weights = degree if degree > 1 else 0
+            for rows, most in ((slice(0, 1), of_weights), (slice(1, 3), degree)):
                 used = np.flatnonzero(power[:, 0] <= most)
                 x, w = self._places[:, :, None] ** power[used].T[:, None]
                 values = made.values[is_alike, :, rows]
@@ -343,14 +335,13 @@ class _Cells:
 
     def _rules(self, label: str, cells: Ints) -> Iterator[_Made]:
         """Gauss rules of the draws' curves."""
-        (location, further_location), (dispersion, further_dispersion) = curves = [
-            *self._along_axes(label)
-        ]
+        curves = [*self._along_axes(label)]
+        (location, further_location), (dispersion, further_dispersion) = curves
         draws = location.shape[1]
         location_sd, dispersion_sd = (
             np.sqrt(np.maximum(_covariances(x, x), 0.0)) for x in curves
         )
-        # of the dispersion, which nodes of the location must show
+        # the part of the dispersion that nodes of the location must show
         shared_sd = np.abs(_covariances(*curves)) / np.maximum(location_sd, _LEAST_SD)
         level = np.add.outer(dispersion.mean(axis=1), further_dispersion.mean(axis=1))
         family = self._curves.family
@@ -360,7 +351,7 @@ class _Cells:
         felt_share = felt_sd / np.maximum(dispersion_sd, _LEAST_SD)
         by_kind = np.stack(
             [
-                [np.maximum(location_spread, share * shared_sd), share * dispersion_sd]
+                (np.maximum(location_spread, share * shared_sd), share * dispersion_sd)
                 for share in (felt_share, 1.0)
             ]
         )
@@ -383,9 +374,8 @@ class _Cells:
                 is_felt = np.repeat(~self._is_unseen[part], self._row.shape[1])
                 is_felt &= family.saturates
                 dispersions[is_felt] = family.felt(dispersions[is_felt])
-                rules = gauss_rules(
-                    location[row] + further_location[column], dispersions, pair
-                )
+                locations = location[row] + further_location[column]
+                rules = gauss_rules(locations, dispersions, pair)
                 beyond = family.unfelt(rules[is_felt, 2])
                 rules[is_felt, 2] = np.minimum(beyond, most[is_felt])
                 values.append(rules.reshape(len(part), -1, *rules.shape[1:]))
@@ -413,9 +403,8 @@ class _Cells:
         family = self._curves.family
         weights = self._curves.once(SmoothWeights)
         number = _DRAWS if self._curves.prior.exposure is None else _FEWER_DRAWS
-        step = max(
-            1, _WEIGHTS_AT_ONCE // (number * self._places.shape[1] * weights.number)
-        )
+        numbers = number * self._places.shape[1] * weights.number
+        step = max(1, _WEIGHTS_AT_ONCE // numbers)
         for part in (cells[i : i + step] for i in range(0, len(cells), step)):
             score = self._score.ravel()[self._row[part]]
             columns = {
@@ -448,9 +437,8 @@ def _loadings(weights: Floats) -> Floats:
     size, directions = np.linalg.eigh(residual.T @ residual / len(weights))
     size = np.maximum(size[::-1], 0.0)
     directions = directions[:, ::-1]
-    rank = min(
-        int((np.cumsum(size) < (1.0 - _FAINT) * size.sum()).sum()) + 1, _MOST_LOADINGS
-    )
+    needed = np.count_nonzero(np.cumsum(size) < (1.0 - _FAINT) * size.sum()) + 1
+    rank = min(needed, _MOST_LOADINGS)
     out = np.zeros((weights.shape[1], _MOST_LOADINGS))
     out[:, :rank] = directions[:, :rank] * np.sqrt(size[:rank])
     return out
@@ -482,7 +470,7 @@ def gauss_rules(location: Floats, dispersion: Floats, numbers: Ints) -> Floats:
     x, sd = _standardised(location - centre, np.abs(centre))
     z = dispersion - level
     slope = _means(x, z)
-    # a logarithm
+    # dispersions are logarithms
     z, remaining_sd = _standardised(z - slope * x, 1.0 + np.abs(level))
     first, second = map(_rule, (x, z), numbers.tolist())
     mixed = first.powers @ second.powers.swapaxes(1, 2) / x.shape[1]
@@ -516,7 +504,7 @@ def _rule(x: Floats, number: int) -> _Rule:
     moments.append(_means(powers[:, -1] * x, powers[:, -1]))
     hankel = np.add.outer(np.arange(number), np.arange(number))
     by_power = np.hstack(moments)
-    # few different draws have no further polynomials: these get no weight
+    # where few draws differ, there are no polynomials of higher degree: these get no weight
     square = by_power[:, hankel] + _ROUNDING * np.eye(number)
     inverse = np.linalg.inv(np.linalg.cholesky(square))
     transposed = inverse.swapaxes(1, 2)

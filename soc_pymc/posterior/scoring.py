@@ -51,6 +51,7 @@ from .item_columns import (
     refuse_taken,
     refuse_unplaced,
     refuse_weighted,
+    without,
 )
 from .predictive import posterior_of
 from .prior_build import digest_of
@@ -192,15 +193,15 @@ class _Scoring:
     items: Items
     names: Sequence[str]  # of the new columns
     score: Scorer
-    # most items per batch
+    # largest number of items in a batch
     batch: int
     # file or folder; "" for a table in memory
     out: str
-    # counts scores far outside those of the fit
+    # counter of scores far outside those of the fit
     far: Extrapolation
-    # for counts
+    # held while items are counted
     lock: threading.Lock = field(default_factory=threading.Lock)
-    # after an error elsewhere
+    # set after an error in another file
     stop: threading.Event = field(default_factory=threading.Event)
 
     def to_one_table(self) -> Any:
@@ -256,7 +257,7 @@ class _Scoring:
         """The table, after a check of its columns and of the new names."""
         source = self.items.source
         table = self._table(hold)
-        # refuses missing ones
+        # missing columns are refused
         sources.chosen(table.columns, self.items.roles.columns)
         with sources.readable(source):
             check_types(self.items, table)
@@ -467,7 +468,7 @@ def predictive_intervals(
     columns = {outcome.size: size, **columns, _NEXT_SIZE: size}
 
     def rows(part: Columns) -> Floats:
-        known = {name: x for name, x in part.items() if name != _NEXT_SIZE}
+        known = without(part, _NEXT_SIZE)
         values, inside = further_quantiles(posterior, known, part[_NEXT_SIZE], probs)
         return np.vstack([values, inside])
 

@@ -21,9 +21,9 @@ from .item_columns import places, select
 
 # share of theta that is exactly 0, given the score, and of an item
 P_ZERO = "p_zero"
-# of a weight: single precision holds its inverse
+# least log weight: single precision holds its inverse
 _LEAST_LOG = -80.0
-# between the outer knots weights are solved for at points of so many panels, and interpolated
+# between the outer knots, weights are interpolated from points of this many panels
 _PANELS = 8
 _POINTS = 5
 _BEYOND = 2  # panels beyond each end
@@ -35,7 +35,7 @@ _MOST_GROUPS = 24
 class ComponentWeights(ABC):
     """Weights of a mixture's components by draw of the curves."""
 
-    # of components
+    # number of components
     number: int
     # reason why there is no prior table of them
     no_table: ClassVar[str] = ""
@@ -80,7 +80,7 @@ class SmoothWeights(ComponentWeights):
             low = 0.0
             high = 1.0
             beyond = 0
-        # if there is one score
+        # with one score
         width = (high - low) / _PANELS or 1e-9
         panels = _PANELS if high > low else 0
         self._edges = low + width * np.arange(-beyond, panels + beyond + 1.0)
@@ -91,8 +91,9 @@ class SmoothWeights(ComponentWeights):
         location, dispersion = self._pilot.average(*items)
         position = self._curves.position("variance", columns["score"])
         basis = spline_matrix(position, self._curves.knots("variance_knot"))
-        base = self._family.frame(location, dispersion + basis @ self._raise)
-        return base, np.column_stack([location, dispersion])
+        raised = dispersion + basis @ self._raise
+        start = np.column_stack([location, dispersion])
+        return self._family.frame(location, raised), start
 
     def _forms(self, columns: Columns) -> WeightForms:
         base, start = self._base(columns)
@@ -104,20 +105,23 @@ class SmoothWeights(ComponentWeights):
         """Conjugate parameters (n, R) of the components, with the items' ``spread``."""
         base = self._base(columns)[0]
         spread = np.asarray(columns.get("spread", 0.0), dtype=float)
-        # that of the first curve
+        # `spread` is the variance of the first curve
         if np.any(spread):
             spread = spread * self._family.rise(base) ** 2
         width = base.variance(spread)[:, None]
         theta = self._family.component_parameters(base.places(self._z), width)
-        return self._family.with_zero(*theta) if self._prior.zero else theta
+        if self._prior.zero:
+            theta = self._family.with_zero(*theta)
+        return theta
 
     def curve_variables(
         self, columns: Columns, draws: Ints | None = None
     ) -> dict[str, Floats]:
         """Variables of `calibration_curves`, each (draws, n)."""
-        curves = self._curves.at(*places(self._family.outcome, columns), draws)
-        curves = self._forms(columns).bounds.represented(*curves)
-        variables = self._family.curve_variables(*curves)
+        items = places(self._family.outcome, columns)
+        curves = self._curves.at(*items, draws)
+        bounds = self._forms(columns).bounds
+        variables = self._family.curve_variables(*bounds.represented(*curves))
         if not self._prior.zero:
             return variables
         share = special.expit(self._further(columns, draws)[..., -1])
@@ -126,19 +130,19 @@ class SmoothWeights(ComponentWeights):
 
     def _further(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """Further predictors at items, (draws, n, F)."""
-        # beyond the outer knots they stay constant, because straight lines of logs would explode
+        # constant beyond the outer knots, because straight lines of logarithms would explode
         position = self._curves.position("mean", columns["score"])
-        basis = spline_matrix(
-            np.clip(position, self._knots[0], self._knots[-1]), self._knots
-        )
+        inside = np.clip(position, self._knots[0], self._knots[-1])
         coefficients = self._coefficients
-        return basis @ (coefficients if draws is None else coefficients[draws])
+        if draws is not None:
+            coefficients = coefficients[draws]
+        return spline_matrix(inside, self._knots) @ coefficients
 
     def _predictors(self, columns: Columns, draws: Ints | None = None) -> Floats:
         """Both curves and the further predictors at items, (draws, n, 2 + F)."""
-        curves = self._curves.at(*places(self._family.outcome, columns), draws)
-        further = self._further(columns, draws)
-        return np.concatenate([np.stack(curves, axis=-1), further], axis=-1)
+        items = places(self._family.outcome, columns)
+        curves = np.stack(self._curves.at(*items, draws), axis=-1)
+        return np.concatenate([curves, self._further(columns, draws)], axis=-1)
 
     def _solve(self, columns: Columns, predictors: Floats) -> Floats:
         """Weights (draws, n, R) of items with these predictors."""
@@ -149,9 +153,9 @@ class SmoothWeights(ComponentWeights):
         return np.concatenate([(1.0 - share) * weight, share], axis=-1)
 
     def sample(self, columns: Columns, number: int) -> Floats:
-        """Weights (draws, n, R) with the mean and covariance of all: of all, or of `number` draws.
+        """Weights (draws, n, R) of all draws, or of `number` draws that stand for them.
 
-        These are moved to have the mean and covariance of all predictors.
+        The predictors of these are moved to have the mean and covariance of all.
         """
         draws = self._coefficients.shape[0]
         if self.are_interpolated(columns).all() or draws <= number:
@@ -163,13 +167,10 @@ class SmoothWeights(ComponentWeights):
     def are_interpolated(self, columns: Columns) -> Bools:
         """Return the items, (n,), whose weights are interpolated along the score."""
         position = self._curves.position("mean", columns["score"])
-        prior = self._prior
         # bins and sizes matter too, or there are too many groups for tables in memory
-        if (
-            prior.exposure is not None
-            or prior.bin_effects
-            or len(self._curves.groups) > _MOST_GROUPS
-        ):
+        by_size = self._prior.exposure is not None
+        has_many = len(self._curves.groups) > _MOST_GROUPS
+        if by_size or self._prior.bin_effects or has_many:
             return np.zeros(len(position), dtype=bool)
         inside = (position >= self._edges[0]) & (position <= self._edges[-1])
         return inside & (self._curves.atom(columns["score"]) == 0)
@@ -179,7 +180,7 @@ class SmoothWeights(ComponentWeights):
     ) -> NDArray[Any]:
         """Weights of items under some draws, (draws, n, R), interpolated where that pays.
 
-        That is in panels with the `least` number of scores, whatever was scored before.
+        It pays in panels with at least `least` different scores.
         """
         position = self._curves.position("mean", columns["score"])
         out = np.empty((len(position), len(draws), self.number), dtype=np.float32)
@@ -190,7 +191,7 @@ class SmoothWeights(ComponentWeights):
             of_label = ~to_solve & (labels == label)
             for k in np.unique(panel[of_label]).tolist():
                 items = np.flatnonzero(of_label & (panel == k))
-                # whether there is a table already must not matter
+                # results must not depend on the tables that are there
                 if len(np.unique(position[items])) < least:
                     to_solve[items] = True
                     continue
@@ -201,8 +202,8 @@ class SmoothWeights(ComponentWeights):
                 out[items] = _interpolated(share, self._tables[label, k], draws)
         if to_solve.any():
             part = select(columns, to_solve)
-            weight = self._solve(part, self._predictors(part, draws)).transpose(1, 0, 2)
-            out[to_solve] = np.maximum(weight, np.exp(_LEAST_LOG))
+            weight = self._solve(part, self._predictors(part, draws))
+            out[to_solve] = np.maximum(weight, np.exp(_LEAST_LOG)).transpose(1, 0, 2)
         return out.transpose(1, 0, 2)
 
     def _table(self, label: str, panel: int) -> NDArray[np.float32]:
@@ -213,8 +214,8 @@ class SmoothWeights(ComponentWeights):
         if label:
             columns["group"] = np.full(_POINTS, label, dtype=object)
         weight = self._solve(columns, self._predictors(columns))
-        log_weight = np.log(np.maximum(weight, np.exp(_LEAST_LOG))).transpose(1, 0, 2)
-        return np.ascontiguousarray(log_weight, dtype=np.float32)
+        log_weight = np.log(np.maximum(weight, np.exp(_LEAST_LOG)))
+        return np.ascontiguousarray(log_weight.transpose(1, 0, 2), dtype=np.float32)
 
 
 def weights_of(curves: Curves) -> ComponentWeights:
@@ -228,29 +229,28 @@ def _interpolated(
     """Weights (n, draws, R) at places from 0 to 1 of a panel, from logarithms at its points."""
     apart = (2.0 * share - 1.0)[:, None] - _CHEBYSHEV
     apart = np.where(apart == 0.0, 1e-30, apart)
-    # barycentric
-    basis = (-1.0) ** np.arange(_POINTS) * np.sqrt(1.0 - _CHEBYSHEV**2) / apart
+    # barycentric interpolation
+    signs = (-1.0) ** np.arange(_POINTS)
+    basis = signs * np.sqrt(1.0 - _CHEBYSHEV**2) / apart
     basis /= basis.sum(axis=1, keepdims=True)
     number = log_weight.shape[2]
     out = basis.astype(np.float32) @ log_weight[:, draws].reshape(_POINTS, -1)
-    weight = np.exp(np.clip(out, _LEAST_LOG, 0.0, out=out), out=out).reshape(-1, number)
+    np.clip(out, _LEAST_LOG, 0.0, out=out)
+    weight = np.exp(out, out=out).reshape(-1, number)
     weight /= (weight @ np.ones(number, dtype=np.float32))[:, None]
     return weight.reshape(len(share), -1, number)
 
 
 def _pilot(curves: Curves) -> Curves:
     """The pilot's curves, which place the components, as one draw."""
-    names = {
-        name: name.removeprefix("pilot_")
-        for name in map(str, curves.bins)
-        if "pilot_" in name
-    }
-    draw = curves.bins[list(names)].rename(names).expand_dims(("chain", "draw"))
-    # a group that the fit does not know gets the shared curve
+    pilots = [name for name in map(str, curves.bins) if "pilot_" in name]
+    names = {name: name.removeprefix("pilot_") for name in pilots}
+    dims = ("chain", "draw")
+    draw = curves.bins[list(names)].rename(names).expand_dims(dims)
+    # an unknown group gets the shared curve
     scales = [name for name in curves.posterior if str(name).endswith("_sd")]
-    zeros = {name: (("chain", "draw"), np.zeros((1, 1))) for name in scales}
-    groups = list(curves.groups)
-    return curves.with_draws(draw.assign(zeros).assign_coords(group=groups))
+    draw = draw.assign({name: (dims, np.zeros((1, 1))) for name in scales})
+    return curves.with_draws(draw.assign_coords(group=list(curves.groups)))
 
 
 def moment_variables(
@@ -280,7 +280,7 @@ def _moments(draws: Floats) -> Triple:
     mean = by_item.mean(axis=1, keepdims=True)
     centred = by_item - mean
     square = centred.swapaxes(1, 2) @ centred / len(draws)
-    # some may not vary
+    # some predictors may not vary
     size = np.einsum("naa->na", square)[..., None]
     ridge = (1e-12 * size + 1e-300) * np.eye(size.shape[1])
     return centred, mean, np.linalg.cholesky(square + ridge)

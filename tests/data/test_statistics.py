@@ -63,8 +63,11 @@ def test_a_forgotten_exposure_is_warned_of(column, example):
         soc.summarize(replace(items, exposure="exposure"), bins=20, **QUIET)
 
 
-@pytest.mark.parametrize("form", ["double", "extreme", "decimal"])
-@pytest.mark.parametrize("kind", KINDS)
+FORMS = [(kind, form) for kind in KINDS for form in ("double", "decimal")]
+FORMS.append(("values", "extreme"))  # a form of values alone
+
+
+@pytest.mark.parametrize(("kind", "form"), FORMS)
 def test_compiled_loops_give_the_same_bits(kind, form, monkeypatch):
     """In several blocks, also where loops are compiled between two of them."""
     items_of, roles = KINDS[kind]

@@ -9,7 +9,6 @@ in nats an item to the candidate that is best there on average; coverage is that
 central 90% intervals of outcomes, by fifth of score and of size. Tables are shown as they end.
 """
 
-import warnings
 from collections.abc import Mapping
 from itertools import product
 from typing import Any, NamedTuple
@@ -21,8 +20,10 @@ from scipy import special
 import soc_pymc as soc
 from soc_pymc._lib.reprs import code_of
 from soc_pymc.checks.advice import mixture_of
+from soc_pymc.checks.comparison import elpd_table
 from soc_pymc.checks.observations import observe
 from soc_pymc.checks.pit import cdf_ends
+from soc_pymc.checks.selection import Tried
 from soc_pymc.posterior.predictive import posterior_of
 from tests.studies import common
 
@@ -92,7 +93,7 @@ TABLES: Mapping[str, tuple[Any, dict[str, str]]] = {
 
 def candidates(prior: Any, grouped: bool) -> list[Any]:
     """The default prior, then all others that the choice may end in, the simplest first."""
-    terms = product((None, soc.Spline()), (False, True) if grouped else (False,))
+    terms = product((None, soc.Spline()), (False, True) if grouped else (True,))
     plain = [type(prior)(exposure=term, groups=groups) for term, groups in terms]
     return plain + [mixture_of(prior) for prior in plain]
 
@@ -150,16 +151,15 @@ def _half(kind: Any, frame: pd.DataFrame, roles: Any, seed: int) -> Half:
 
 def _rules(fits: dict[str, soc.Fit], stats: soc.Statistics) -> dict[str, pd.Series]:
     """Weights of fits by other rules, from leave-one-out on the items that made them."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", soc.ConvergenceWarning)
-        table = soc.compare(fits, stats, progress=False)
-    elpd = table["elpd"].dropna()
+    tried = {code: Tried.of(fit, stats).loo for code, fit in fits.items()}
+    table = elpd_table({code: loo for code, loo in tried.items() if loo})
+    elpd = table["elpd"]
     alike = table["elpd_diff"] >= -2.0 * table["dse"]
-    simplest = next(code for code in fits if alike[code])
+    simplest = next(code for code in fits if alike.get(code, False))
     return {
         "simplest within 2 dse": pd.Series({simplest: 1.0}),
         "best elpd": pd.Series({elpd.idxmax(): 1.0}),
-        "stacking": table["weight"].dropna(),
+        "stacking": table["weight"],
         "pseudo-BMA": np.exp(elpd - elpd.max()) / np.exp(elpd - elpd.max()).sum(),
     }
 
