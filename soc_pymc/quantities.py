@@ -531,6 +531,7 @@ def support_of(curves: Curves, stats: Statistics | None = None) -> SupportPoints
     return SupportPoints(bins, points, np.repeat(bins.n, 2) / 2)
 
 
+@np.errstate(divide="ignore")  # a score of 0 lies at minus infinity
 def _bins_of_fit(curves: Curves) -> BinPositions:
     """The bins of all items that made a fit."""
     scale = curves.axis("mean").local

@@ -182,7 +182,7 @@ def _rows_of_prior(
 def _atoms(stats: Statistics, prior: Prior) -> list[float]:
     """Scores with curves of their own: many items share them, or an axis has no place for them.
 
-    So are 0 and 1 where no item has another: two scores make no curve.
+    So are such scores where no item has another: two of them make no curve.
     """
     if not prior.atoms:
         return []

@@ -307,15 +307,17 @@ class Checks:
         if of_items:
             item, sample = items.sample(self.subset, rngs[1])
             where = ALL if len(item) == n else f"{len(item):,} random items"
+        loo = self.loo
+        if loo is None and not fit.one_draw:
+            loo = leave_one_out(posterior, sample)
+        if of_items:
             groups |= self._arviz_groups(
-                sample.columns, item, ends[:, item], leaves_out, rngs[1]
+                sample.columns, item, ends[:, item], leaves_out, loo, rngs[1]
             )
             if self.exact_draws and made_fit:
                 values = groups["loo_pit"][posterior.outcome.observed].to_numpy()
                 rows.append(pit.loo_pit_finding(values, where))
-        loo = self.loo
-        if not fit.one_draw:
-            loo = loo or leave_one_out(posterior, sample)
+        if loo is not None:
             rows += [*self._of_left_out(loo, where), *self._of_clusters()]
         table = result_table([*rows, *_of_status(fit.status)])
         table.loc[table["n"].isna() & (table["where"] == ALL), "n"] = n
@@ -537,12 +539,14 @@ class Checks:
         item: Ints,
         ends: Floats,
         leaves_out: bool,
+        loo: LeftOut | None,
         rng: Generator,
     ) -> dict[str, xr.Dataset]:
         """Groups of some items, and their PIT; if draws are exact also of items left out.
 
-        `leaves_out` says that `ends` are those of such items already. Without items whose outcomes
-        say nothing, at which ArviZ's leave-one-out stops for all.
+        `leaves_out` says that `ends` are those of such items already. Items that draws cannot leave
+        out, as Pareto k of `loo` says, stay in. Without items whose outcomes say nothing, at which
+        ArviZ's leave-one-out stops for all.
         """
         posterior = posterior_under(self.posterior.curves.thin(_TREE_DRAWS))
         few = posterior.curves.even_draws(FEW_DRAWS)
@@ -562,8 +566,10 @@ class Checks:
         cdfs = {"pit_values": ends}
         if self.exact_draws:
             cdfs["loo_pit"] = ends
-            if not leaves_out:
-                cdfs["loo_pit"] = np.stack(cdf_without(posterior, columns))
+        if self.exact_draws and loo is not None and not leaves_out:
+            without = np.stack(cdf_without(posterior, columns))
+            stays = (loo.pareto_k > loo.good_k)[says]
+            cdfs["loo_pit"] = np.where(stays, ends, without)
         by_item = {"observed_data": columns[name].astype(outcome.dtype)}
         for group, (below, upto) in cdfs.items():
             by_item[group] = below + share * (upto - below)

@@ -129,7 +129,7 @@ class Statistics:
 
     @property
     def ends(self) -> dict[float, int]:
-        """Scores without a logit, where scores are probabilities, with their numbers of items."""
+        """Scores without a place on the scale of theta, such as 0, with their numbers of items."""
         n, low, high = map(self._array, ("n", "score_min", "score_max"))
         ends = self.outcome.ends_of(low, high, n)
         return self._items_at((n > 0) & self._single_scores & np.isin(low, ends))

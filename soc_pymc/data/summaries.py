@@ -356,8 +356,10 @@ def _without_atoms(
 def _shared_scores(reader: Grouped | Local, scores: Columns) -> dict[float, int]:
     """Scores that are atoms, with their numbers of items."""
     grid = binning.FIRST_GRID
-    ranges = (scores[name] for name in ("score_min", "score_max", "n"))
-    ends = reader.items.outcome.ends_of(*ranges)
+    # scores of this pass know the range of all alone
+    low = grid.boundary(scores["cell"])
+    high = grid.boundary(scores["cell"] + 1)
+    ends = reader.items.outcome.ends_of(low, high, scores["n"])
     stand_out = binning.stand_out(scores["n"], np.ones(len(scores["cell"]), dtype=bool))
     cells = scores["cell"][stand_out | np.isin(scores["cell"], grid.cell(ends))]
     least = binning.fewest_in_atom(int(scores["n"].sum()))
@@ -436,6 +438,7 @@ def _check_groups(stats: Statistics) -> None:
 
 
 def _warn_of_atoms(stats: Statistics, items: Items) -> None:
+    scale = items.outcome.theta.name
     ends = {score: n for score, n in stats.ends.items() if score not in stats.atoms}
     kinds = (
         (
@@ -446,9 +449,9 @@ def _warn_of_atoms(stats: Statistics, items: Items) -> None:
         ),
         (
             ends,
-            "scores without a logit",
-            "A fit on the logit scale gives each its own mean and variance; if scores are not "
-            'probabilities, give both curves soc.Spline(scale="linear")',
+            f"scores without a {scale}",
+            f"A fit on the {scale} scale gives each its own mean and variance; if scores are not "
+            'estimates of theta, give both curves soc.Spline(scale="linear")',
         ),
     )
     for atoms, what, remedy in kinds:

@@ -71,6 +71,7 @@ class AmountOutcome(Outcome):
     observed = "amount"
     size = "events"
     theta = LOG
+    ends = (0.0,)  # where the log is infinite
     whole = False
     relative = True
     five_steps = False

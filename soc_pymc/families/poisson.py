@@ -107,6 +107,8 @@ class PoissonOutcome(Outcome):
     observed = "count"
     size = "exposure"
     theta = LOG
+    # where the log is infinite: nothing happened last year
+    ends = (0.0,)
     relative = True
     words = Words(
         items="counts in exposures",

@@ -41,6 +41,10 @@ _SAMPLE = 40
 _WITHIN = 0.02
 # draws for distributions without an item, which tests compare over thousands of items
 _DRAWS_WITHOUT = 250
+# largest change of a tail probability, as a share of it, that is to first order, and one too small
+# to matter
+_MOST_OF_TAIL = 0.25
+_NO_CHANGE = 1e-9
 # average number of items per group from which the table takes less time than all draws: without
 # and with cells of sizes
 _FEWEST_PER_GROUP = 100
@@ -570,7 +574,12 @@ def _ends_without(
             (loading * below_and_upto).sum(axis=1) * (loading * density).sum(axis=0)
             for loading in loadings
         )
-        return (weight * below_and_upto).sum(axis=1) - shift / mean
+        full = (weight * below_and_upto).sum(axis=1)
+        change = shift / mean
+        # a change close to all of the tail would leave an item a probability of 0
+        tail = np.minimum(full, 1.0 - full)
+        is_close = np.abs(change) <= np.maximum(_MOST_OF_TAIL * tail, _NO_CHANGE)
+        return np.where(is_close.all(axis=0), full - change, np.nan)
     inverse = weight * np.exp(log_density.min(axis=0) - log_density)
     inverse /= inverse.sum(axis=0)
     without = (inverse * below_and_upto).sum(axis=1)

@@ -14,7 +14,7 @@ from soc_pymc.checks.observations import observe
 from soc_pymc.inference import fitting, variational
 from soc_pymc.inference.density import near_densities
 from soc_pymc.inference.fitting import refits_of
-from soc_pymc.posterior.averages import _ends_without
+from soc_pymc.posterior.averages import _ends_without, cdf_without
 from soc_pymc.posterior.item_columns import select
 from soc_pymc.posterior.predictive import posterior_of, posterior_under
 from tests.examples import QUIET, ROLES, thinned
@@ -161,6 +161,45 @@ def test_nodes_of_negative_weight_leave_no_item_out():
     weight = np.array([[1.0003, 0.9997], [-0.0003, 0.0003]])
     without = _ends_without(log_density, lambda: ends, weight, ())
     np.testing.assert_allclose(without, [[np.nan, 0.5], [np.nan, 0.5]])
+
+
+def test_an_item_that_sways_a_mixture_has_a_tail_when_it_is_left_out():
+    """To first order its upper tail was 0, not 0.001, and LOO-PIT failed with p = 2e-14."""
+    rng = np.random.default_rng(1)
+    score = rng.normal(0.0, 1.0, 800)
+    noise_sd = np.exp(rng.normal(-1.2, 0.4, 800))
+    value = rng.normal(score, np.hypot(0.5, noise_sd))
+    score[0] = 3.0
+    noise_sd[0] = 0.8 * noise_sd.min()
+    value[0] = 5.0
+    frame = pd.DataFrame({"score": score, "value": value, "noise_sd": noise_sd})
+    items = soc.NormalItems(frame, **ROLES[soc.NormalItems])
+    fit = soc.fit(soc.summarize(items, joint=True, **QUIET), soc.NormalMixture(), **QUIET)
+    posterior = posterior_of(fit)
+    columns = observe(fit.curves, items).columns
+    upper_tail = 1.0 - cdf_without(posterior, columns)[1]
+    item = select(columns, np.array([0]))
+    weight = special.softmax(-posterior.log_density(item)[:, 0])
+    by_draw = 1.0 - weight @ posterior.cdf_by_draw(item)[1][:, 0]
+    assert by_draw / 2.0 < upper_tail[0] < 2.0 * by_draw
+    table = soc.check(fit, items, **QUIET).table
+    assert table.loc[table["what"] == "LOO-PIT", "p"].item() > 0.05
+
+
+def test_an_item_that_draws_cannot_leave_out_does_not_fail_the_check():
+    """The lowest of 280 scores: one draw of 250 had all the weight (k 0.96), and LOO-PIT failed."""
+    rng = np.random.default_rng(0)
+    score = rng.gamma(3.0, 0.1, 300)
+    score[:20] = 0.0
+    events = rng.integers(5, 60, 300)
+    theta = np.maximum(score, 0.1) * rng.gamma(8.0, 1.0 / 8.0, 300)
+    amount = rng.gamma(events, theta)
+    frame = pd.DataFrame({"score": score, "amount": amount, "events": events})
+    items = soc.AmountItems(frame, **ROLES[soc.AmountItems])
+    with pytest.warns(soc.ItemsWarning, match="without a log"):
+        fit = soc.fit(soc.summarize(items, joint=True, **QUIET), **QUIET)
+    table = soc.check(fit, items, **QUIET).table
+    assert table.loc[table["what"] == "LOO-PIT", "p"].item() > 0.05
 
 
 def in_shops(number, fault, n=4000):

@@ -18,7 +18,16 @@ import soc_pymc as soc
 from soc_pymc.__main__ import main
 from soc_pymc.posterior.averages import cdf_interval
 from soc_pymc.posterior.predictive import posterior_of
-from tests.examples import CASES, COUNT_ROLES, OVER, QUIET, SINGLE_FAMILIES, SMALL_MIXTURE, thinned
+from tests.examples import (
+    CASES,
+    COUNT_ROLES,
+    OVER,
+    QUIET,
+    ROLES,
+    SINGLE_FAMILIES,
+    SMALL_MIXTURE,
+    thinned,
+)
 from tests.studies import coverage as study
 from tests.studies.common import counts
 
@@ -127,6 +136,32 @@ def test_items_of_atoms_alone_are_populations(scores, scale):
     others = dataclasses.replace(items, source=frame.assign(t=0.4))
     with pytest.warns(soc.ItemsWarning, match="they get the average of the fit's scores"):
         assert soc.item_posteriors(fit, others)["theta_mean"].notna().all()
+
+
+@pytest.mark.parametrize("kind", [soc.PoissonItems, soc.AmountItems])
+def test_few_rates_of_0_are_an_atom(kind):
+    """Last year's rates: 20 of 300 items had no event, a score that the log scale cannot place."""
+    rng = np.random.default_rng(0)
+    score = rng.gamma(3.0, 0.1, 300)
+    score[:20] = 0.0
+    n = rng.integers(5, 60, 300)
+    theta = np.maximum(score, 0.1) * rng.gamma(8.0, 1.0 / 8.0, 300)
+    outcome = rng.poisson(theta * n) if kind is soc.PoissonItems else rng.gamma(n, theta)
+    names = list(ROLES[kind])
+    items = kind(pd.DataFrame(dict(zip(names, (score, outcome, n), strict=True))), **ROLES[kind])
+    with pytest.warns(soc.ItemsWarning, match="'score' has scores without a log: 20 of 300 items"):
+        stats = soc.summarize(items, joint=True, **QUIET)
+    fit = soc.fit(stats, **QUIET)
+    assert fit.atoms == (0.0,)
+    assert "fail" not in set(soc.check(fit, items, **QUIET).table["verdict"])
+    mean = soc.calibration_curves(fit, [0.0])["mean"]
+    assert abs(mean.mean().item() - 0.1) < 3.0 * mean.std().item()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert 0.0 < soc.quantities.r_squared(fit).mean().item() < 1.0
+    linear = soc.Spline(scale="linear")
+    plain = soc.fit(stats, type(fit.prior)(mean=linear, variance=linear), **QUIET)
+    assert plain.atoms == ()
 
 
 def pit_of(fit, frame):
