@@ -38,7 +38,7 @@ _WORTH = 1.0
 _CHANCE = 2.0
 # share of cells with a large Pareto k, beyond which leave-one-out is not trusted
 _DOUBTFUL = 0.05
-# items up to which curves may be better constant
+# items up to which curves may be better constant, and groups are tried for a nat
 _FEW = 100
 # parts of the scores in which levels of a group may differ, where their curves do
 _SCORE_PARTS = (1, 4)
@@ -302,7 +302,9 @@ def _groups(best: Best, stats: Statistics) -> Iterator[Step]:
         for parts in _SCORE_PARTS:
             part = equal_parts(score, parts, gains.items.n)
             nats = max(nats, gains.effects(level * parts + part))
-    yield Step(prior, nats - _CHANCE)
+    # fits to few items cost little, and leave-one-out hardly ever keeps levels that are alike
+    chance = _CHANCE if stats.n_items > _FEW else 0.0
+    yield Step(prior, nats - chance)
 
 
 def _other_shape(best: Best, stats: Statistics) -> Iterator[Step]:
