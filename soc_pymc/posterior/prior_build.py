@@ -149,6 +149,9 @@ def digest_of(curves: Curves) -> str:
 
 def _divided(edges: Floats, number: int) -> Floats:
     """Edges with each interval cut into equal parts, no wider than 1 / number of the range."""
+    # sizes that are all equal need none
+    if not len(edges):
+        return edges
     width = np.diff(edges)
     parts = np.ceil(number * width / width.sum()).astype(int)
     ends = np.append(0, np.cumsum(parts))
