@@ -5,7 +5,6 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
 from typing import Any
 
 import numba
@@ -67,7 +66,6 @@ def interpreted(inputs: Sequence[Variable], outputs: Variable) -> Function:
     function = pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
     lock = threading.Lock()
 
-    @wraps(function)
     def one_at_a_time(*arrays: NDArray[Any]) -> Any:
         with lock:
             return function(*arrays)
