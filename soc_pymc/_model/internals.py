@@ -3,7 +3,6 @@
 `tests/_model/test_internals.py` has a test of each, so that a new version shows what it broke.
 """
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -57,20 +56,12 @@ def _whole_array(fgraph: FunctionGraph, node: Apply) -> list[Variable]:
 def interpreted(inputs: Sequence[Variable], outputs: Variable) -> Function:
     """A function that PyTensor's interpreter evaluates: compiling takes longer than it saves.
 
-    Equal nodes are merged; other rewrites take longer than they save. One thread at a time calls
-    it, as PyTensor's functions keep their intermediate results.
+    Equal nodes are merged; other rewrites take longer than they save.
     """
     merge = optdb.query(RewriteDatabaseQuery(include=["merge"]))
     rewrites = SequentialGraphRewriter(merge, in2out(_whole_array))
     mode = Mode(linker=VMLinker(use_cloop=False, c_thunks=False), optimizer=rewrites)
-    function = pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
-    lock = threading.Lock()
-
-    def one_at_a_time(*arrays: NDArray[Any]) -> Any:
-        with lock:
-            return function(*arrays)
-
-    return one_at_a_time
+    return pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
 
 
 def merged(outputs: Sequence[Variable]) -> list[Variable]:
