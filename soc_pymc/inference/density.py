@@ -10,11 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
-from numpy.random import Generator
 from numpy.typing import NDArray
 
 from .._lib.arrays import Floats, Ints, Pair
-from .._lib.work import ordered_map
 from .._model.coordinates import Space
 from .._model.problem import Problem
 from .polynomials import NearRows, ZeroRows
@@ -124,16 +122,12 @@ def _ends_of_predictors(built: Problem) -> Floats:
     return np.array(ends)
 
 
-def finite(
-    function: Callable[..., Pair], chunk: int = CHUNK, rng: Generator | None = None
-) -> Evaluate:
-    """Evaluate in chunks of draws, in threads; what is not finite becomes -inf.
-
-    With `rng` the function takes a generator of random numbers, too, of its own for each chunk.
-    """
+def finite(function: Evaluate, chunk: int = CHUNK) -> Evaluate:
+    """Evaluate in chunks of draws; what is not finite becomes -inf."""
 
     def evaluate(rows: Floats) -> Pair:
-        parts = in_chunks(function, rows, chunk, rng)
+        with np.errstate(all="ignore"):
+            parts = [function(rows[i : i + chunk]) for i in range(0, len(rows), chunk)]
         logp = np.concatenate([part[0] for part in parts])
         gradient = np.concatenate([part[1] for part in parts])
         finite = np.isfinite(logp) & np.isfinite(gradient).all(axis=1)
@@ -142,35 +136,16 @@ def finite(
     return evaluate
 
 
-def finite_values(
-    function: Callable[..., Floats], chunk: int, rng: Generator | None = None
-) -> Values:
+def finite_values(function: Values, chunk: int) -> Values:
     """`finite` for values without gradients."""
 
     def evaluate(rows: Floats) -> Floats:
-        logp = np.concatenate(in_chunks(function, rows, chunk, rng))
+        with np.errstate(all="ignore"):
+            parts = [function(rows[i : i + chunk]) for i in range(0, len(rows), chunk)]
+        logp = np.concatenate(parts)
         return np.where(np.isfinite(logp), logp, -np.inf)
 
     return evaluate
-
-
-@np.errstate(all="ignore")
-def in_chunks[Result](
-    function: Callable[..., Result],
-    rows: Floats,
-    chunk: int,
-    rng: Generator | None = None,
-) -> list[Result]:
-    """Results of a function of chunks of draws, each with a generator if there is `rng`."""
-    starts = range(0, len(rows), chunk)
-    generators = rng.spawn(len(starts)) if rng else ()
-
-    def of_chunk(number: int) -> Result:
-        begin = starts[number]
-        part = rows[begin : begin + chunk]
-        return function(part, *generators[number : number + 1])
-
-    return list(ordered_map(of_chunk, range(len(starts))))
 
 
 def posterior_draws(space: Space, rows: Floats) -> xr.Dataset:

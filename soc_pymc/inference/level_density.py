@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
-from numpy.random import Generator
 from scipy import special
 
 from .._lib.arrays import Floats, Ints, Pair, Triple
@@ -22,7 +21,6 @@ from .density import (
     Values,
     finite,
     finite_values,
-    in_chunks,
     posterior_draws,
 )
 from .polynomials import Surrogates, make_surrogates
@@ -81,16 +79,10 @@ class _Places(NamedTuple):
     dispersion: Floats
 
 
-def _normal(rng: Generator, *shape: int) -> Floats:
-    """Standard normal numbers."""
-    number = rng.integers(0, len(_NORMAL), shape, dtype=np.uint16)
-    return np.take(_NORMAL, number)
-
-
 class LevelDensity:
     """The log density of a problem whose levels are integrated out, in its model's coordinates."""
 
-    def __init__(self, built: Problem, rng: Generator) -> None:
+    def __init__(self, built: Problem, rng: np.random.Generator) -> None:
         assert built.pilot.levels is not None
         self._built = built
         self._rng = rng
@@ -101,7 +93,7 @@ class LevelDensity:
         # from both curves' coefficients, which are rotated
         self._turns = [part.laplace.turn for part in built.coordinates.parts]
         rows = len(self._rows.level)
-        self._noise = self._draw_noise(1, 1, rng)
+        self._noise = self._draw_noise(1, 1)
         surrogates = self._polynomials()
         has_polynomial = surrogates.reach.min(axis=0) > 0.0
         self._degree = np.where(has_polynomial, surrogates.degree, -1)
@@ -132,8 +124,7 @@ class LevelDensity:
         """Pairs of proposals from which the noise of log weights is small around the start."""
         start = self._coordinates.start
         draws = self._rng.normal(start, 1.0, (_NOISE_DRAWS, len(start)))
-        proposed, _ = self._fresh(draws, _NOISE_PAIRS, self._rng)
-        log_weight, _ = self._log_weights(proposed)
+        log_weight, _ = self._log_weights(self._fresh(draws, _NOISE_PAIRS)[0])
         of_pairs = np.logaddexp(*np.split(log_weight, 2, axis=1))
         share = special.softmax(of_pairs, axis=1)
         spread = (share**2).sum(axis=1) - 1.0 / _NOISE_PAIRS
@@ -141,11 +132,16 @@ class LevelDensity:
         variance = _NOISE_PAIRS**2 / (_NOISE_PAIRS - 1.0) * spread
         return 1 + int(variance.sum(axis=0).mean() / _NOISE)
 
-    def _draw_noise(self, draws: int, pairs: int, rng: Generator) -> Pair:
+    def _normal(self, *shape: int) -> Floats:
+        """Standard normal numbers."""
+        number = self._rng.integers(0, len(_NORMAL), shape, dtype=np.uint16)
+        return np.take(_NORMAL, number)
+
+    def _draw_noise(self, draws: int, pairs: int) -> Pair:
         """Draws of the coefficients' prior, in units of tau, and of the sites' pulls."""
         levels = self._rows.number
         size = len(self._kind)
-        prior, site = _normal(rng, 2, levels, size, pairs, draws)
+        prior, site = self._normal(2, levels, size, pairs, draws)
         return prior, (self._levels.root @ site.reshape(levels, size, -1)).reshape(
             prior.shape
         )
@@ -163,14 +159,12 @@ class LevelDensity:
         pull = np.ascontiguousarray(levels.pull[:, :, None] - coupled)
         return shared, tau, (tau * pull)[:, :, None]
 
-    def _fresh(
-        self, rows: Floats, pairs: int, rng: Generator
-    ) -> tuple[_Proposed, Floats]:
+    def _fresh(self, rows: Floats, pairs: int) -> tuple[_Proposed, Floats]:
         """Proposals with fresh noise for every draw, and the log prior density."""
         point = self._coordinates.at(rows)
         shared, tau, pull = self._pull(point)
         levels, size = self._levels.pull.shape
-        noise = _normal(rng, levels, size, pairs, len(rows))
+        noise = self._normal(levels, size, pairs, len(rows))
         deviations = np.empty((levels, size, 2 * pairs, len(rows)))
         log_ratio = np.empty((levels, 2 * pairs, len(rows)))
         propose(self._levels.information, tau, pull, noise, deviations, log_ratio)
@@ -261,11 +255,11 @@ class LevelDensity:
     def fresh(self) -> Evaluate:
         """Value and gradient with fresh noise for every draw."""
 
-        def part(rows: Floats, rng: Generator) -> Pair:
-            noise = self._draw_noise(len(rows), _FRESH_PAIRS, rng)
+        def part(rows: Floats) -> Pair:
+            noise = self._draw_noise(len(rows), _FRESH_PAIRS)
             return self._value_and_gradient(noise, rows)
 
-        return finite(part, self._chunk(_FRESH_PAIRS), self._rng)
+        return finite(part, self._chunk(_FRESH_PAIRS))
 
     def _value_and_gradient(self, noise: Pair, rows: Floats) -> Pair:
         point = self._coordinates.at(rows)
@@ -324,31 +318,30 @@ class LevelDensity:
     def _values(self, pairs: int) -> Values:
         """Value with fresh noise for every draw."""
 
-        def part(rows: Floats, rng: Generator) -> Floats:
-            proposed, log_prior = self._fresh(rows, pairs, rng)
+        def part(rows: Floats) -> Floats:
+            proposed, log_prior = self._fresh(rows, pairs)
             log_weight, _ = self._log_weights(proposed)
             total = np.logaddexp.reduce(log_weight, axis=1)
             total -= np.log(log_weight.shape[1])
             return log_prior + total.sum(axis=0)
 
-        return finite_values(part, self._chunk(pairs), self._rng)
+        return finite_values(part, self._chunk(pairs))
 
     def draws(self, rows: Floats) -> xr.Dataset:
         """Draws with the levels' curves, chosen among proposals by importance weights."""
         posterior = posterior_draws(self._coordinates, rows)
         pairs = -(-self._pairs // 2)  # one is chosen, so noise matters less
-
-        def picked(rows: Floats, rng: Generator) -> Floats:
-            proposed, _ = self._fresh(rows, pairs, rng)
+        step = self._chunk(pairs)
+        chosen = []
+        for begin in range(0, len(rows), step):
+            proposed, _ = self._fresh(rows[begin : begin + step], pairs)
             log_weight, _ = self._log_weights(proposed)
             # the largest weight times a Gumbel number is at n with the probability of n's weight
-            best = (log_weight + rng.gumbel(size=log_weight.shape)).argmax(axis=1)
+            best = (log_weight + self._rng.gumbel(size=log_weight.shape)).argmax(axis=1)
             best = best[:, None, None]
-            chosen = np.take_along_axis(proposed.deviations, best, axis=2)[:, :, 0]
-            return chosen.transpose(2, 0, 1)
-
-        parts = in_chunks(picked, rows, self._chunk(pairs), self._rng)
-        deviations = np.concatenate(parts)
+            picked = np.take_along_axis(proposed.deviations, best, axis=2)[:, :, 0]
+            chosen.append(picked.transpose(2, 0, 1))
+        deviations = np.concatenate(chosen)
         grouping = self._rows.terms[0].grouping
         curves = {}
         start = 0
@@ -373,7 +366,7 @@ class LevelDensity:
         rows = self._rows
         ends = []
         for begin in range(0, _RANGE_DRAWS, step):
-            proposed, _ = self._fresh(draws[begin : begin + step], 1, self._rng)
+            proposed, _ = self._fresh(draws[begin : begin + step], 1)
             shared, deviations, _ = proposed
             levels = len(deviations) * deviations.shape[1]
             of_levels = rows.by_level @ deviations.reshape(levels, -1)

@@ -15,8 +15,6 @@ import pytest
 import soc_pymc as soc
 from soc_pymc._lib.work import THREADS
 from soc_pymc.data import local
-from soc_pymc.families import mixtures
-from soc_pymc.inference import level_density
 from soc_pymc.posterior import scoring
 from tests.data.cell_references import assert_same
 from tests.examples import CASES, SINGLE_FAMILIES, count_frame, thinned
@@ -140,21 +138,6 @@ def test_statistics(name, example, monkeypatch, tmp_path):
         assert_same(by_number[0], in_one_block)
         assert by_number[0].data.identical(by_number[1].data)
         assert by_number[0].data.identical(by_number[2].data)
-
-
-@pytest.mark.parametrize("name", ["gamma_mixture", "groups"])
-def test_fits(name, frame, monkeypatch):
-    """Bit for bit, where draws of levels and weights of rows are computed in several blocks."""
-    monkeypatch.setattr(level_density, "_MOST_VALUES", 20_000)
-    monkeypatch.setattr(mixtures, "_SOLVED_AT_ONCE", 1 << 12)
-    part = frame[:1500].assign(kind=[f"level {k % 9}" for k in range(1500)])
-    stats = soc.summarize(CASES[name].items(part), joint=True, progress=False)
-    posteriors = []
-    for number in "12":
-        monkeypatch.setenv(THREADS, number)
-        fit = soc.fit(stats, CASES[name].prior, soc.VI(draws=100), progress=False)
-        posteriors.append(fit.data["posterior"].to_dataset())
-    assert posteriors[0].equals(posteriors[1])
 
 
 @pytest.mark.parametrize("name", thinned(["groups", "normal"], ["groups"]))
