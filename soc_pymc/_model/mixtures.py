@@ -24,7 +24,6 @@ from ..families.mixtures import (
     Components,
     Frame,
     WeightForms,
-    Weights,
     solved,
     stretching,
     weights_of_draws,
@@ -238,34 +237,29 @@ class MixtureCells:
     def values(self, predictors: Floats) -> Floats:
         """Log marginals (..., rows) at predictors (..., rows, P)."""
         by_row = _by_row(predictors)
+        value = np.empty((len(by_row), by_row.shape[2]))
         bounded, _ = self.forms.bounded(by_row)
         share = self._share_of_zeros(by_row[:, -1])
-
-        def of_rows(part: slice, weights: Weights) -> Floats:
+        for part, weights in solved(bounded, self.forms, slopes=False):
             single = weights.weight.astype(np.float32)
-            return self._mixed(part, single, share[part]).value
-
-        parts = solved(bounded, self.forms, of_rows, slopes=False)
-        value = np.concatenate(list(parts)) + self.constant[:, None]
+            value[part] = self._mixed(part, single, share[part]).value
+        value += self.constant[:, None]
         return value.T.reshape(predictors.shape[:-1])
 
     def log_marginals(self, predictors: Floats) -> Pair:
         """`values`, and their slopes in the predictors."""
         by_row = _by_row(predictors)
+        value = np.empty((len(by_row), by_row.shape[2]))
+        slope = np.empty(by_row.shape)
         bounded, bend = self.forms.bounded(by_row)
         share = self._share_of_zeros(by_row[:, -1])
-
-        def of_rows(part: slice, weights: Weights) -> Pair:
-            value, pull, by_share = self._values_and_slopes(
+        for part, weights in solved(bounded, self.forms):
+            value[part], pull, by_share = self._values_and_slopes(
                 part, weights.weight, share[part]
             )
-            slope = weights.slopes(pull)
+            slope[part] = weights.slopes(pull)
             if len(self.atom):
-                slope[:, -1] = by_share
-            return value, slope
-
-        parts = zip(*solved(bounded, self.forms, of_rows), strict=True)
-        value, slope = map(np.concatenate, parts)
+                slope[part, -1] = by_share
         slope[:, :2] *= bend
         value += self.constant[:, None]
         slope = np.moveaxis(slope, 2, 0)
@@ -342,10 +336,10 @@ class MixtureCells:
     def information(self, predictors: Floats) -> Pair:
         """Expected (by the cells' scores) and observed information, each (rows, P, P)."""
         rows, number = predictors.shape
+        expected = []
         shares = self._share_of_zeros(predictors[:, -1])
         bounded, bend = self.forms.bounded(predictors[..., None])
-
-        def expected_of_rows(part: slice, weights: Weights) -> list[Floats]:
+        for part, weights in solved(bounded, self.forms):
             components = len(self.forms.functions)
             unit_pulls = np.zeros(
                 (len(weights.weight), components, components)
@@ -355,7 +349,6 @@ class MixtureCells:
             along[:, :2] *= bend[part]
             weight = weights.weight[..., 0]
             along -= along @ weights.weight
-            expected = []
             for k, row in enumerate(range(part.start, part.stop)):
                 cells = slice(self.start[row], self.start[row + 1])
                 joint = (1.0 - shares[row]) * (self.density[cells] * weight[k])
@@ -366,9 +359,6 @@ class MixtureCells:
                 if len(self.atom):
                     score[:, -1] = of_zero / total - shares[row]
                 expected.append((score * items[:, None]).T @ score)
-            return expected
-
-        expected = np.concatenate(list(solved(bounded, self.forms, expected_of_rows)))
         step = np.full((rows, number), _SLOPE_STEP)
         step[:, 0] *= self.forms.bounds.unit
         shifted = [
@@ -380,7 +370,7 @@ class MixtureCells:
         curvature = (slope[number:] - slope[:number]).transpose(1, 2, 0) / (
             2.0 * step[:, None]
         )
-        return expected, 0.5 * (curvature + curvature.mT)
+        return np.array(expected), 0.5 * (curvature + curvature.mT)
 
 
 def _given_listed(score: Floats, items: Floats) -> Pair:

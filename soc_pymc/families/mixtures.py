@@ -16,7 +16,7 @@ for Gammas, of its sd for Normals, and for Betas around its mean m in units of m
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
 from typing import NamedTuple
@@ -26,7 +26,6 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from .._lib.arrays import Floats, Ints, Pair, Triple
-from .._lib.work import ordered_map
 from .rows import Tensor
 
 # log weights of a law, and any derivatives
@@ -452,30 +451,25 @@ class Weights:
 def weights_of_draws(predictors: Floats, forms: WeightForms) -> Floats:
     """Weights (draws, n, R) at predictors (draws, n, P)."""
     bounded, _ = forms.bounded(np.moveaxis(predictors, 0, 2))
-    parts = solved(bounded, forms, lambda _, weights: weights.weight, slopes=False)
-    return np.moveaxis(np.concatenate(list(parts)), 2, 0)
+    parts = solved(bounded, forms, slopes=False)
+    return np.moveaxis(np.concatenate([weights.weight for _, weights in parts]), 2, 0)
 
 
-def solved[Result](
-    bounded: Floats,
-    forms: WeightForms,
-    use: Callable[[slice, Weights], Result],
-    slopes: bool = True,
-) -> Iterator[Result]:
-    """Results of a function of weights at bounded predictors (n, P, draws), in threads.
+def solved(
+    bounded: Floats, forms: WeightForms, slopes: bool = True
+) -> Iterator[tuple[slice, Weights]]:
+    """Weights at bounded predictors (n, P, draws) by slices of scores, or the nearest that exist.
 
-    It is given a slice of the scores, and their weights, or the nearest that exist. Without
-    `slopes` these have no derivatives.
+    Without `slopes` they have no derivatives.
     """
     tilt = _first_guesses(bounded, forms)
     step = max(1, _SOLVED_AT_ONCE // (bounded.shape[2] * forms.mean.shape[1]))
-
-    def of_part(begin: int) -> Result:
+    for begin in range(0, len(bounded), step):
         part = slice(begin, min(begin + step, len(bounded)))
-        rows = bounded[part], tilt[:, part], forms.subset(part)
-        return use(part, _solve_together(*rows, slopes))
-
-    return ordered_map(of_part, range(0, len(bounded), step))
+        yield (
+            part,
+            _solve_together(bounded[part], tilt[:, part], forms.subset(part), slopes),
+        )
 
 
 @np.errstate(all="ignore")
