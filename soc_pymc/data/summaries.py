@@ -356,7 +356,7 @@ def _without_atoms(
 def _shared_scores(reader: Grouped | Local, scores: Columns) -> dict[float, int]:
     """Scores that are atoms, with their numbers of items."""
     grid = binning.FIRST_GRID
-    # scores of this pass know the range of all alone
+    # this pass has no range of scores by cell: the ends of a cell stand for it
     low = grid.boundary(scores["cell"])
     high = grid.boundary(scores["cell"] + 1)
     ends = reader.items.outcome.ends_of(low, high, scores["n"])

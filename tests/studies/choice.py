@@ -156,11 +156,12 @@ def _rules(fits: dict[str, soc.Fit], stats: soc.Statistics) -> dict[str, pd.Seri
     elpd = table["elpd"]
     alike = table["elpd_diff"] >= -2.0 * table["dse"]
     simplest = next(code for code in fits if alike.get(code, False))
+    relative = np.exp(elpd - elpd.max())
     return {
         "simplest within 2 dse": pd.Series({simplest: 1.0}),
         "best elpd": pd.Series({elpd.idxmax(): 1.0}),
         "stacking": table["weight"],
-        "pseudo-BMA": np.exp(elpd - elpd.max()) / np.exp(elpd - elpd.max()).sum(),
+        "pseudo-BMA": relative / relative.sum(),
     }
 
 
