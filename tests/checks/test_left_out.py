@@ -163,6 +163,7 @@ def test_nodes_of_negative_weight_leave_no_item_out():
     np.testing.assert_allclose(without, [[np.nan, 0.5], [np.nan, 0.5]])
 
 
+@pytest.mark.slow
 def test_an_item_that_sways_a_mixture_has_a_tail_when_it_is_left_out():
     """To first order its upper tail was 0, not 0.001, and LOO-PIT failed with p = 2e-14."""
     rng = np.random.default_rng(1)

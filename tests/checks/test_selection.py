@@ -298,6 +298,7 @@ def test_named_groups_are_kept_if_they_predict_better(differ):
         assert rows.loc["soc.Gamma()", "reason"] == f"not fitted: it may gain {gain:.1f} nats"
 
 
+@pytest.mark.slow
 def test_two_groups_of_few_items_are_tried_for_a_nat():
     """Factors of 0.74 and 1.35 of 50 items promise 2.0 nats, and gain 3.4."""
     rng = np.random.default_rng([6, 50, 2])

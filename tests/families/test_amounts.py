@@ -163,6 +163,7 @@ def test_variational_fits_agree_with_nuts(prior):
         assert (np.abs(np.log(vi.std(OVER) / sd)) < np.log(ratio)).all()
 
 
+@pytest.mark.slow
 def test_a_cv2_without_bound_flags_no_items(tmp_path):
     """Theta of a Gamma takes cv2 to 1e4: all forms agree, and err by 5e-3 posterior sd.
 
@@ -236,6 +237,7 @@ def test_without_a_score_estimates_are_those_of_maximum_likelihood():
     assert gap.max() < 0.5
 
 
+@pytest.mark.slow
 def test_a_wrong_shape_is_named():
     """Amounts of shape 0.6 taken for 1.5: the first remedy is a shape within a fifth of 0.6."""
     frame = simulated(4000, 0.6, 1)

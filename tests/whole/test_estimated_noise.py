@@ -58,9 +58,10 @@ def test_the_law_of_variances_is_recovered(df, prior_df):
     assert np.exp(law.log_variance[0]) == pytest.approx(0.25, rel=0.06)
 
 
-@pytest.mark.parametrize("number", thinned([60, 300], [60]))
-def test_intervals_of_the_law_cover(number):
+@pytest.mark.slow
+def test_intervals_of_the_law_cover():
     """90% of tables of 200 items, within 3 sds."""
+    number = 300
     inside = 0
     for seed in range(number):
         frame = table(200, 4.0, [seed, 3], prior_df=6.0)
@@ -125,6 +126,7 @@ def test_posteriors_are_those_of_quadrature(case):
         assert scored[1][i] == pytest.approx(exact, abs=1e-3 * exact[1])
 
 
+@pytest.mark.slow
 def test_densities_and_likelihood_are_those_of_convolved_t(case):
     """Densities to 1e-4 nats; cells of the likelihood to 1/1500 nat an item, as elsewhere."""
     frame, fit = case
