@@ -92,7 +92,7 @@ TABLES: Mapping[str, tuple[Any, dict[str, str]]] = {
 
 
 def candidates(prior: Any, grouped: bool) -> list[Any]:
-    """The default prior, then all others that the choice may end in, the simplest first."""
+    """All priors that the choice may end in, the default among them, the simplest first."""
     terms = product((None, soc.Spline()), (False, True) if grouped else (True,))
     plain = [type(prior)(exposure=term, groups=groups) for term, groups in terms]
     return plain + [mixture_of(prior) for prior in plain]
@@ -106,7 +106,6 @@ def halves(names: list[str], tables: int) -> None:
         priors = pd.DataFrame([half.priors for half in halved])
         best = priors.mean().idxmax()
         regret = pd.DataFrame([half.rules for half in halved]).rsub(priors[best], axis=0)
-        regret["default"] = priors[best] - priors.iloc[:, 0]
         columns = {"mean": regret.mean(), "largest": regret.max()}
         columns["se"] = regret.std() / np.sqrt(tables)
         common.show(pd.DataFrame(columns), f"{name}: {tables} halves, best is {best}")
@@ -146,6 +145,7 @@ def _half(kind: Any, frame: pd.DataFrame, roles: Any, seed: int) -> Half:
     rules = {rule: _mixed(densities, weight) for rule, weight in _rules(fits, stats).items()}
     rules["auto"] = float(_log_density(auto, test).mean())
     priors = densities.mean().to_dict()
+    rules["default"] = priors[code_of(stats.family.prior())]
     return Half(priors, rules, chosen, seconds, _coverage(auto, test))
 
 
