@@ -331,6 +331,7 @@ class Checks:
             far,
             made_fit,
             self._too_little_variation(table),
+            loo,
         )
         of_table = self._of_table(table)  # which explains all else
         remedies = (of_table,) if of_table else (*advice, *pit.rare_levels(labels))

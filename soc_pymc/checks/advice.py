@@ -28,11 +28,11 @@ from ..families import family_of
 from ..families.noise import NoiseLaw, df_of_spread
 from ..families.priors import Prior, Spline
 from ..families.scales import LINEAR
-from ..fits import Fit
+from ..fits import PARETO_K, Fit
 from ..inference.fitting import rough_curves
 from ..posterior.item_columns import places
 from ..posterior.predictive import MixturePosterior, Posterior, posterior_under, widened
-from .comparison import mixture_weights
+from .comparison import LeftOut, mixture_weights
 from .findings import FAIL, FAILS, OK, WARN, WARNS, Remedy
 from .observations import Observations, observe, totals_without_folds
 from .pit import NUMBER, is_cut, level_codes
@@ -107,8 +107,9 @@ _SENTENCES = {
     "method=soc.NUTS().",
     "outliers": "Chance does not explain {far}: result.worst() of items lists those that lie "
     "farthest out.",
-    "sway": "A few outcomes sway the fit (Pareto k {k:.2f}): see result.worst(), and compare fits "
-    "with soc.evaluate.held_out, which does not reweight draws to leave items out.",
+    "sway": "The fit is swayed by {swaying} (Pareto k above {most_k}, up to {k:.2f}): "
+    "result.worst() of items lists those that lie farthest out. Compare fits with "
+    "soc.evaluate.held_out, which does not reweight draws to leave items out.",
 }
 MOST = 100  # items kept
 _DRAWS = 100  # of the curves
@@ -142,12 +143,13 @@ def advise(
     outliers: "Outliers",
     made_fit: bool,
     cause: str = "",
+    loo: LeftOut | None = None,
 ) -> Iterator[Remedy]:
     """Yield advice on verdicts: doubts about the inference, then remedies by their gain.
 
     Outliers come before remedies that do not explain them, and last those whose gain is not sure.
-    `made_fit` says that the items made the fit, which a fit to them would only repeat, and `cause`
-    why outcomes vary less than their noise allows, if they do.
+    `made_fit` says that the items made the fit, which a fit to them would only repeat, `cause` why
+    outcomes vary less than their noise allows, if they do, and `loo` which items sway the fit.
     """
     failed = set(table.loc[table["verdict"] == FAIL, "what"])
     departures = failed | set(table.loc[table["verdict"] == WARN, "what"])
@@ -163,9 +165,16 @@ def advise(
     explaining = [remedy for gain, remedy in sure if gain.explains]
     leaving = [remedy for gain, remedy in sure if not gain.explains]
     unsure = [remedy for gain, remedy in gaining if not gain.sure]
+    swaying = ""
+    if loo:
+        left_out = int(loo.n.sum())
+        noun = "item" if left_out == outliers.number else "random item"
+        swaying = f"{loo.swaying:,} of {counted(left_out, noun)}"
     numbers = {
         "clusters": values.get("clusters", 1.0),
         "k": values.get("leave-one-out"),
+        "most_k": PARETO_K,
+        "swaying": swaying,
         "largest": tests.loc[tests["what"] == "PIT", "value"].max(),
         "departing": departing,
         "have": "has" if departing == 1 else "have",

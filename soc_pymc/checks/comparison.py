@@ -91,6 +91,11 @@ class LeftOut:
         """Number of rows with a larger one."""
         return int((self.pareto_k > self.good_k).sum())
 
+    @property
+    def swaying(self) -> int:
+        """Number of items whose Pareto k warns, however many draws there are."""
+        return int(self.n @ (self.pareto_k > PARETO_K))
+
     def record(self) -> Any:
         """ArviZ's record, by item; k only of those whose weights are smoothed."""
         # which takes long to import

@@ -90,3 +90,18 @@ def test_statistics_have_no_items_to_list(items):
         result.worst()
     with pytest.raises(soc.FitError, match="no items"):
         soc.plots.plot_outliers(result)
+
+
+def test_items_that_sway_a_fit_are_counted():
+    """Both planted items have Pareto k above 0.7 and are the farthest; a subset counts its own."""
+    frame = soc.simulation.s1(100, seed=1)
+    frame.loc[[46, 51], "count"] = 20 + 3 * frame.loc[[46, 51], "exposure"]
+    items = soc.PoissonItems(frame, score="score", count="count", exposure="exposure")
+    fit = soc.fit(soc.summarize(items, joint=True, **QUIET), **QUIET)
+    result = soc.check(fit, items, **QUIET)
+    (advice,) = (remedy.sentence for remedy in result.remedies if remedy.check == "sway")
+    assert advice.startswith("The fit is swayed by 2 of 100 items (Pareto k above 0.7, up to 1.")
+    swaying = np.flatnonzero(result.loo.pareto_k > 0.7)
+    assert {*swaying} == {*result.worst(2).index} == {46, 51}
+    half = soc.check(fit, items, subset=50, **QUIET)
+    assert any("by 1 of 50 random items (" in sentence for sentence in half.advice)
