@@ -213,13 +213,14 @@ def axis_of(spline: Spline, stats: Statistics, items: Floats) -> Axis:
             raise FitError(
                 f"scale={scale.name!r} is not for {stats.kind} items: choose another"
             )
-        ends = [data[name].to_numpy() for name in ("score_min", "score_max")]
-        invalid = np.logical_or(*(~(scale.holds(end) | np.isnan(end)) for end in ends))
-        invalid &= items > 0
-        if invalid.any():
+        low, high = (data[name].to_numpy() for name in ("score_min", "score_max"))
+        outside = items @ ((high <= scale.low) | (low >= scale.high))
+        possible = items @ ((low <= scale.low) | (high >= scale.high))
+        if possible:
+            up_to = "up to " * bool(outside < possible)
             raise FitError(
-                f"{int(invalid.sum())} of {stats.bins} bins hold scores that are {scale.outside} ("
-                f"scores run from {np.nanmin(ends[0]):g} to {np.nanmax(ends[1]):g}): use "
+                f"scores of {up_to}{possible:,.0f} of {stats.n_items:,} items are {scale.outside} "
+                f"(they run from {np.nanmin(low):g} to {np.nanmax(high):g}): use "
                 'soc.Spline(scale="rank") or scale="linear" for mean= and variance= of the prior, '
                 "or drop or clip these scores"
             )

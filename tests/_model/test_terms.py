@@ -254,3 +254,14 @@ def test_positions_that_differ_by_rounding_share_a_knot():
     knots = splines.place_knots(position, np.ones(5), 20)
     assert len(knots) == 2
     np.testing.assert_allclose(knots, [a, b], rtol=1e-12)
+
+
+def test_scores_off_the_axis_are_counted_by_item():
+    """A bin that reaches across 0 hides which of its items are below."""
+    frame = soc.simulation.s1(2000, seed=0)
+    frame.loc[3:9, "score"] *= -1
+    below = (frame["score"] < 0.1).sum()
+    for edges, count in (([0.0, 0.1], "7"), ([0.1], f"up to {below:,}")):
+        stats = soc.summarize(count_items(frame), edges=edges, **QUIET)
+        with pytest.raises(FitError, match=f"^scores of {count} of 2,000 items are 0 or below"):
+            soc.fit(stats, soc.Gamma(), **QUIET)
