@@ -35,6 +35,12 @@ _KINDS = {
     "pyarrow.Table": "arrow",
     "ibis.Table": "ibis",
 }
+# sources that have no rows, or have them only once
+_REFUSED = {
+    "pyarrow.RecordBatchReader": "a RecordBatchReader can be read only once: give its read_all()",
+    "polars.LazyFrame": "a LazyFrame has no rows yet: give its collect(), the files that it reads, "
+    "or ibis.polars.connect({'items': frame}).table('items')",
+}
 _WORDS = ("str", "large_str", "varchar", "object", "cat", "dict", "enum", "bool")
 _NUMBERS = (
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
@@ -76,10 +82,8 @@ def kind_of(source: Source) -> str:
     for known in (name, *bases):
         if known in _KINDS:
             return _KINDS[known]
-    if name == "pyarrow.RecordBatchReader":
-        raise ItemsError(
-            "a RecordBatchReader can be read only once: give its read_all()"
-        )
+    if name in _REFUSED:
+        raise ItemsError(_REFUSED[name])
     if hasattr(source, "__arrow_c_stream__"):
         return "stream"
     raise ItemsError(

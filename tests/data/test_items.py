@@ -3,8 +3,10 @@
 import time
 
 import duckdb
+import ibis
 import numpy as np
 import pandas as pd
+import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -37,6 +39,17 @@ def test_construction_reads_nothing_and_knows_its_roles(kind):
         items.score = "other"
     with pytest.raises(soc.ItemsError, match="'t'"):
         make("not there.parquet", **(roles | {"group": "t"}))
+
+
+def test_sources_without_rows_say_what_has_them():
+    table = pa.table({"t": [0.1, 0.2, 0.3, 0.4], "y": [0, 1, 2, 1], "N": [2.0] * 4})
+    lazy = polars.from_arrow(table).lazy()
+    with pytest.raises(soc.ItemsError, match="RecordBatchReader can be read only once"):
+        totals(table.to_reader())
+    with pytest.raises(soc.ItemsError, match="LazyFrame has no rows yet"):
+        totals(lazy)
+    assert totals(lazy.collect()) == totals(table)
+    assert totals(ibis.polars.connect({"items": lazy}).table("items")) == totals(table)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
