@@ -198,7 +198,7 @@ def arrays_of(table: Any, roles: Roles) -> Columns:
     """Columns of an Arrow table by role: read-only float64, and joined labels, None for null."""
     columns = columns_of(table, roles, roles.groups)
     if "group" in columns:
-        columns["group"] = columns["group"].to_pandas().to_numpy(dtype=object)
+        columns["group"] = columns["group"].to_numpy(zero_copy_only=False)
     return columns
 
 

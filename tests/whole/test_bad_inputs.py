@@ -276,10 +276,20 @@ def given(example):
         labels=summarize("successes", labels, joint=True, **EDGES),
         labels_without_cells=summarize("successes", labels, joint=False, **EDGES),
         grouped_stats=grouped, grouped_fit=example("groups").fit,
+        grouped_items=example("groups").items,
     )  # fmt: skip
 
 
 ITEMS, STATISTICS, FIT = soc.ItemsError, soc.StatisticsError, soc.FitError
+
+
+def without_labels(given, number):
+    """Returns four items with groups, of which some have none."""
+    frame = given.grouped_items.source.head(4)
+    labels = frame["kind"].where(np.arange(4) >= number)
+    return dataclasses.replace(given.grouped_items, source=frame.assign(kind=labels))
+
+
 CALLS = [
     (lambda g: soc.PoissonItems(g.frame, score="t", count=3, exposure="N"), ITEMS, "count=3"),
     (lambda g: soc.PoissonItems(g.frame, score="t\0", count="y", exposure="N"), ITEMS,
@@ -322,6 +332,10 @@ CALLS = [
     (lambda g: soc.bands(soc.calibration_curves(g.fit), prob=2), FIT, "prob=2"),
     (lambda g: soc.item_posteriors(g.fit, g.values, **QUIET), ITEMS, "value="),
     (lambda g: soc.item_posteriors(g.grouped_fit, g.items, **QUIET), ITEMS, "give them group="),
+    (lambda g: soc.item_posteriors(g.grouped_fit, without_labels(g, 1), **QUIET), ITEMS,
+     "'kind': 1 of 4 rows is missing"),
+    (lambda g: soc.check(g.grouped_fit, without_labels(g, 4), **QUIET), ITEMS,
+     "'kind': 4 of 4 rows are missing"),
     (lambda g: soc.item_posteriors(g.fit, g.items, quantiles=[1.0], **QUIET), FIT, "quantiles=1.0"),
     (lambda g: soc.item_posteriors(g.fit, g.items, out="a.csv", **QUIET), ITEMS, "*.parquet"),
     (lambda g: soc.item_posteriors(g.fit, g.items, out="no/a.parquet", **QUIET), ITEMS,
