@@ -345,11 +345,13 @@ def _in_memory(source: Source, columns: Sequence[str] | None) -> Any:
 
 
 def _for_arrow(frame: Any) -> Any:
-    """A frame of pandas or Polars without sparse and 128-bit columns, which Arrow cannot take."""
+    """A frame of pandas or Polars without columns of types that Arrow cannot take or cast."""
     if kind_of(frame) == "polars":
         import polars as pl
 
-        return frame.with_columns(pl.col(pl.Int128).cast(pl.Int64))
+        whole = pl.col(pl.Int128).cast(pl.Int64)
+        words = pl.col(pl.Categorical, pl.Enum).cast(pl.String)
+        return frame.with_columns(whole, words)
     import pandas as pd
 
     dense = {

@@ -293,6 +293,20 @@ def test_counts_of_rare_types_are_read(kind, small_fit):
     np.testing.assert_array_equal(*means)
 
 
+@pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum(["a", "b", "c"])])
+def test_groups_of_polars_categories_are_read(kind, example):
+    """The same statistics and posteriors as of text, and the categories come back."""
+    groups = example("groups")
+    text = pl.from_pandas(groups.frame)
+    tables = text, text.cast({"kind": kind})
+    items = [replace(groups.items, source=table) for table in tables]
+    plain, other = (soc.summarize(each, bins=15, **QUIET).data for each in items)
+    assert other.equals(plain)
+    plain, other = (soc.item_posteriors(groups.fit, each, **QUIET) for each in items)
+    assert other["theta_mean"].equals(plain["theta_mean"])
+    assert other["kind"].dtype == kind
+
+
 def test_half_floats_are_read():
     frame = soc.simulation.s1(500, seed=4)[["score", "count", "exposure"]]
     score = frame["score"].to_numpy().astype(np.float16)
