@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -78,11 +78,12 @@ def _run(arguments: Sequence[str] | None) -> int:
     # matrices are small: threads of BLAS would wait for each other, and are set when it is loaded
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from ._lib.arguments import SocError
-    from .front.commands import make_parser, sql
+    from .front.commands import in_options, make_parser, sql
 
     words = sys.argv[1:] if arguments is None else arguments
+    command = "".join(words[:1])
     try:
-        chosen, unknown = make_parser("".join(words[:1])).parse_known_args(words)
+        chosen, unknown = make_parser(command).parse_known_args(words)
         if unknown:
             chosen.refuse(f"unrecognized arguments: {' '.join(unknown)}")
         if hasattr(sys.stdout, "reconfigure"):
@@ -92,12 +93,13 @@ def _run(arguments: Sequence[str] | None) -> int:
             )
         # only restores how warnings are shown
         with warnings.catch_warnings():
-            warnings.showwarning = partial(_show_warning, set())
+            worded = partial(in_options, command=command)
+            warnings.showwarning = partial(_show_warning, set(), worded)
             chosen.run(chosen)
             # a failed write must be an error of this command
             sys.stdout.flush()
     except SocError as error:
-        return _fail(f"{error}; {chosen.listing}")
+        return _fail(f"{in_options(str(error), command)}; {chosen.listing}")
     except UnicodeEncodeError as error:
         lacks = f"{error.encoding} has no {error.object[error.start : error.end]!a}"
         return _fail(f"{lacks}: set PYTHONUTF8=1 or PYTHONIOENCODING=utf-8")
@@ -119,17 +121,22 @@ def _fail(text: str, status: int = 2) -> int:
 
 
 def _show_warning(
-    shown: set[str], message: Warning | str, category: type[Warning], *_: Any
+    shown: set[str],
+    worded: Callable[[str], str],
+    message: Warning | str,
+    category: type[Warning],
+    *_: Any,
 ) -> None:
-    """Print a warning on one line, once in a command."""
+    """Print a warning on one line in the words of the command line, once in a command."""
     if issubclass(category, _FOR_DEVELOPERS) or str(message) in shown:
         return
     shown.add(str(message))
-    prefix = (
-        "" if category.__module__.startswith("soc_pymc") else f"{category.__name__}: "
-    )
     text = " ".join(str(message).split())
-    print(f"soc-pymc: warning: {prefix}{text}", file=sys.stderr)
+    if category.__module__.startswith("soc_pymc"):
+        text = worded(text)
+    else:
+        text = f"{category.__name__}: {text}"
+    print(f"soc-pymc: warning: {text}", file=sys.stderr)
 
 
 if __name__ == "__main__":

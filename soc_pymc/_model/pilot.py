@@ -100,7 +100,7 @@ def find_pilot(stats: Statistics, family: Family, prior: Prior, full: bool) -> P
         if prior.exposure is not None:
             raise FitError(
                 "noise sds that are estimates (noise_df=) say little of theta: leave out the "
-                "prior's term in them, exposure="
+                "prior's term in them, exposure=soc.Spline()"
             )
     labels, groupings = (stats.groups, stats.groupings) if prior.groups else ((), ())
     rows, data = _rows_of_prior(stats, family, prior)

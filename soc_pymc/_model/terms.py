@@ -221,8 +221,8 @@ def axis_of(spline: Spline, stats: Statistics, items: Floats) -> Axis:
             raise FitError(
                 f"scores of {up_to}{possible:,.0f} of {stats.n_items:,} items are {scale.outside} "
                 f"(they run from {np.nanmin(low):g} to {np.nanmax(high):g}): use "
-                'soc.Spline(scale="rank") or scale="linear" for mean= and variance= of the prior, '
-                "or drop or clip these scores"
+                'soc.Spline(scale="rank") or scale="linear" for both curves, or drop or clip these '
+                "scores"
             )
         return Axis(spline.scale)
     low = np.nanmin(data["score_min"])

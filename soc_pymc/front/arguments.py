@@ -3,9 +3,9 @@
 import inspect
 import os
 import re
-from argparse import ArgumentParser
+from argparse import Action, ArgumentParser
 from argparse import Namespace as Chosen
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from glob import glob
 from types import NoneType
@@ -46,6 +46,16 @@ PRIORS: dict[str, type[Prior]] = {
 AUTO: Literal["auto"] = "auto"
 _SWITCHES = ("monotone", "bin_effects", "zero", "atoms", "groups")
 _WHICH = "say which columns to use"
+# an argument of Python in a message, or a call with arguments
+_IN_PYTHON = re.compile(
+    r"""(?<![\w.'"/-])(?:
+        (?:(?:prior|method)=)?(?P<soc>soc\.)?(?P<call>\w+)\((?P<inside>[^()]*)\)
+        |(?P<name>[a-z]\w*)=(?P<value>"[^"]*"|'[^']*'|\([^()]*\)|\[[^]]*\]
+            |(?:[\w+-]|\.(?=\w))*+)(?![\w(/\\])
+    )""",
+    re.VERBOSE,
+)
+_TERM = re.compile(r"exposure=soc\.Spline\([^()]*\)")
 
 
 # --- options -------------------------------------------------------------------------------------
@@ -148,6 +158,44 @@ def _settings(parameter: inspect.Parameter) -> dict[str, Any]:
             needed = parameter.default is parameter.empty and NoneType not in types
             return {"type": kind, "required": needed, **several}
     return {}
+
+
+def in_options(
+    text: str, actions: Mapping[str, Action], commands: Collection[str]
+) -> str:
+    """A message with options in place of Python's arguments, whose names are those of actions."""
+    heads = {name.replace("-", "_"): f"soc-pymc {name}" for name in commands}
+    heads |= {prior.__name__: f"--prior {name}" for name, prior in PRIORS.items()}
+    heads |= {method: f"--method {name}" for name, method in METHODS.items()}
+    heads |= dict.fromkeys(
+        ["Spline", *(items.__name__ for items in ITEMS.values())], ""
+    )
+
+    def argument(name: str, value: str) -> str:
+        """The option, or nothing if there is none."""
+        if (name, value) == ("score", "None"):
+            return "--no-score"
+        if name not in actions:
+            return ""
+        action = actions[name]
+        flag = action.option_strings[-1]
+        if action.nargs == 0:
+            return flag if value in ("", str(action.const)) else ""
+        words = re.sub(r"""[][(),]|['"](?=\w)|(?<=\w)['"]""", "", value)
+        return f"{flag} {words}".rstrip()
+
+    def worded(found: re.Match[str]) -> str:
+        name = found["call"]
+        if not name:
+            return argument(found["name"], found["value"]) or found[0]
+        arguments = [x for x in found["inside"].split(", ") if "=" in x]
+        options = [argument(*x.split("=", 1)) for x in arguments]
+        if name not in heads or not all(options):
+            return found[0]
+        head = heads[name] if found["soc"] else ""
+        return " ".join(filter(None, [head, *options])) or found[0]
+
+    return _IN_PYTHON.sub(worded, _TERM.sub("term=True", text))
 
 
 # --- arguments -----------------------------------------------------------------------------------

@@ -195,9 +195,25 @@ def make_parser(only: str | None = None) -> argparse.ArgumentParser:
         text = "Show the usual options"
         command.add_argument("-h", "--help", action=_Show, const=common, help=text)
         command.add_argument("--help-all", action="help", help="Show all options")
-        for add in (quiet, *options) if only in (None, name) else ():
-            (option(add) if isinstance(add, str) else add)(command)
+        if only in (None, name):
+            _add([quiet, *options], command)
     return parser
+
+
+def _add(options: Sequence[Option | str], parser: argparse.ArgumentParser) -> None:
+    for add in options:
+        (option(add) if isinstance(add, str) else add)(parser)
+
+
+def in_options(text: str, command: str) -> str:
+    """A message with options of this command, or else of three others, for Python's arguments."""
+    actions: dict[str, argparse.Action] = {}
+    # those of all commands would import more than a message is worth
+    for name in ("check", "fit", "summarize", command):
+        parser = _Parser()
+        _add(COMMANDS[name][2], parser)
+        actions |= {x.dest: x for x in parser._actions if x.option_strings}
+    return arguments.in_options(text, actions, COMMANDS)
 
 
 def _call(
@@ -352,7 +368,7 @@ def _summary(
     state = "converged" if fitted.status.converged else "did NOT converge"
     rows.append(("fit", f"{state}: {fitted.status.reason}"))
     rows.append(("check", result.title.removeprefix("check: ")))
-    rows += [("next", sentence) for sentence in result.advice[:1]]
+    rows += [("next", in_options(sentence, "run")) for sentence in result.advice[:1]]
     rows.append(("files", ", ".join(map(str, files))))
     return lines("", rows)[1:]
 

@@ -311,8 +311,8 @@ VALUES = ["--score", "score", "--value", "count", "--noise-sd", "exposure"]
         (["fit", "absent.nc", "--out", "new.nc"], "absent.nc"),
         (["summarize", "items.parquet", "--out", "new.nc"], "--score, --count, --exposure"),
         (["summarize", "items.parquet", *ROLES, "--edges", "plain.nc", "--bins", "5",
-          "--out", "new.nc"], "not both"),
-        (["summarize", "items.parquet", *ROLES, "--bins", "0", "--out", "new.nc"], "bins=0"),
+          "--out", "new.nc"], "give --edges, or --bins and --equal, not both"),
+        (["summarize", "items.parquet", *ROLES, "--bins", "0", "--out", "new.nc"], "--bins 0 must"),
         (["summarize", "none.csv", *ROLES, "--out", "new.nc"], "none.csv"),
         (["summarize", "items.parquet", *ROLES, "--out", "no/s.nc"], "no/s.nc"),
         (["fit", "items.parquet", "--out", "new.nc"], "soc-pymc summarize"),
@@ -327,7 +327,8 @@ VALUES = ["--score", "score", "--value", "count", "--noise-sd", "exposure"]
         (["compare", "plain.nc", "a=gamma_fit.nc", "b=gamma_fit.nc"], "joint"),
         (["fit", "values.nc", "--prior", "gamma", "--out", "new.nc"], "--prior normal"),
         (["fit", "values.nc", "--pool-groups", "--out", "new.nc"], "no groups"),
-        (["fit", "values.nc", "--knots", "0", "--out", "new.nc"], "knots=0"),
+        (["fit", "values.nc", "--knots", "0", "--out", "new.nc"], "--knots 0 must"),
+        (["fit", "values.nc", "--window", "7d", "--out", "new.nc"], "with --date a column"),
         (["fit", "plain.nc", "--exposure-term", "--out", "new.nc"], "--joint"),
         (["fit", "plain.nc", "--prior", "auto", "--zero", "--out", "new.nc"], "--prior auto"),
         (["curves", "steps.nc", "--group", "A", "--out", "new.csv"], "no groups"),
@@ -338,7 +339,7 @@ VALUES = ["--score", "score", "--value", "count", "--noise-sd", "exposure"]
         (["summarize", "items.parquet", *VALUES, "--truncated", "--out", "new.nc"],
          "--truncated is not for values"),
         (["summarize", "items.parquet", *VALUES, "--noise-df", "0", "--out", "new.nc"],
-         "noise_df=0.0 must be a finite number > 0"),
+         "--noise-df 0.0 must be a finite number > 0"),
         (["check", "steps.nc", "joint.nc", "--no-score"], "--no-score: statistics"),
         (["report", "steps.nc", "items.parquet", "--no-score", "--score", "a"],
          "leave out --score"),
@@ -369,6 +370,24 @@ def test_errors_are_one_line(words, text, files, readers, monkeypatch, capsys):
     assert error.endswith(f"; soc-pymc {words[0]} --help-all lists all options")
     assert "\n" not in error
     assert set(files.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("in_python", "in_options"),
+    [
+        ("by='', or knots=(0.05, 2.0).", "--by '', or --knots 0.05 2.0."),
+        ("fit soc.Gamma(exposure=soc.Spline()) on soc.summarize(items, joint=True), or model=m",
+         "fit --prior gamma --exposure-term on soc-pymc summarize --joint, or model=m"),
+        ("prior=soc.Beta(...): take method=soc.NUTS() or VI(draws=)",
+         "--prior beta: take --method nuts or --draws"),
+        ("give score=None, or summarize with date= and atoms=False, joint=number",
+         "give --no-score, or summarize with --date and --no-atoms, joint=number"),
+        ("by=1/a.csv, x/by=1, 'by=1', E(theta | by=1), soc.bands(draws, prob=0.8)",) * 2,
+    ],
+)  # fmt: skip
+def test_arguments_of_python_are_told_as_options(in_python, in_options):
+    """Those that no option gives stay, and so do names of files and calls of other functions."""
+    assert commands.in_options(in_python, "fit") == in_options
 
 
 @pytest.mark.slow
