@@ -3,7 +3,9 @@
 `tests/_model/test_internals.py` has a test of each, so that a new version shows what it broke.
 """
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from typing import Any
 
 import numba
@@ -41,6 +43,8 @@ from .mixtures import MixtureCells
 type Variable = Any
 # a function of arrays that PyTensor has made
 type Function = Callable[..., Any]
+# held while PyTensor makes a function, which no two threads may do
+_making = threading.Lock()
 
 
 # --- the interpreter ------------------------------------------------------------------------------
@@ -56,12 +60,24 @@ def _whole_array(fgraph: FunctionGraph, node: Apply) -> list[Variable]:
 def interpreted(inputs: Sequence[Variable], outputs: Variable) -> Function:
     """A function that PyTensor's interpreter evaluates: compiling takes longer than it saves.
 
-    Equal nodes are merged; other rewrites take longer than they save.
+    Equal nodes are merged; other rewrites take longer than they save. Threads may call it: they
+    wait for each other, since what it stores between its nodes is the same for all.
     """
     merge = optdb.query(RewriteDatabaseQuery(include=["merge"]))
     rewrites = SequentialGraphRewriter(merge, in2out(_whole_array))
     mode = Mode(linker=VMLinker(use_cloop=False, c_thunks=False), optimizer=rewrites)
-    return pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
+    lock = threading.Lock()
+    with _making:
+        function = pytensor.function(
+            inputs, outputs, mode=mode, on_unused_input="ignore"
+        )
+
+    @wraps(function)
+    def call(*values: object) -> Any:
+        with lock:
+            return function(*values)
+
+    return call
 
 
 def merged(outputs: Sequence[Variable]) -> list[Variable]:

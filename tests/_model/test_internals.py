@@ -1,5 +1,7 @@
 """Each thing of PyTensor and PyMC that may change with their versions does what is expected."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pymc as pm
 import pytensor
@@ -22,10 +24,22 @@ def test_functions_are_interpreted_and_equal_nodes_merged():
     twice, like = function(np.arange(3.0), np.zeros(1))
     np.testing.assert_allclose(twice, 2.0 * np.exp(np.arange(3.0)))
     np.testing.assert_array_equal(like, np.full(3, 3.0))
-    assert isinstance(function.maker.linker, VMLinker)
-    operations = [node.op for node in function.maker.fgraph.apply_nodes]
+    maker = function.__wrapped__.maker
+    assert isinstance(maker.linker, VMLinker)
+    operations = [node.op for node in maker.fgraph.apply_nodes]
     assert operations.count(pt.exp) == 1
     assert pt.second not in operations
+
+
+def test_threads_that_call_one_function_get_their_own_values():
+    """PyTensor's functions store values of all threads in one place: most calls raised, or more."""
+    x = pt.vector("x")
+    function = internals.interpreted([x], pt.sort(pt.exp(-x) * x)[::-1].cumsum())
+    inputs = [np.full(50_000, 1.0 + k) for k in range(8)]
+    expected = list(map(function, inputs))
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(function, 3 * inputs))
+    np.testing.assert_array_equal(found, 3 * expected)
 
 
 def test_merged_outputs_share_equal_nodes():
