@@ -21,7 +21,7 @@ from scipy import special
 from .._lib.arguments import SocError
 from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, equal_parts
 from .._lib.laws import smoothed
-from .._lib.reprs import code_of, counted
+from .._lib.reprs import code_of, counted, made_above
 from ..data.items import NO_SCORE, Items
 from ..data.statistics import Statistics
 from ..families import family_of
@@ -33,7 +33,7 @@ from ..inference.fitting import rough_curves
 from ..posterior.item_columns import places
 from ..posterior.predictive import MixturePosterior, Posterior, posterior_under, widened
 from .comparison import LeftOut, mixture_weights
-from .findings import FAIL, FAILS, OK, WARN, WARNS, Remedy
+from .findings import FAIL, FAILS, OK, WARN, WARNS, Remedy, intervals
 from .observations import Observations, observe, totals_without_folds
 from .pit import NUMBER, is_cut, level_codes
 
@@ -49,6 +49,9 @@ SIMPLER_SHARE = 0.8
 _WORTH = 1.0  # nats that a remedy has to gain
 _FEWEST_PER_LEVEL = 5  # items of a level, on average
 _MOST_LEVELS = 50  # levels; items of more levels count as clustered
+# ends of the interval of a share of Var(theta) that is next to nothing
+_LEAST_EXPLAINED = 0.02
+_MOST_EXPLAINED = 0.25
 _SUMMARIZED = "on soc.summarize(items, joint=True)"
 
 _MOST_EXAMINED = 20_000  # most rows examined, a random subset; of mixtures fewer
@@ -107,6 +110,8 @@ _SENTENCES = {
     "method=soc.NUTS().",
     "outliers": "Chance does not explain {far}: result.worst() of items lists those that lie "
     "farthest out.",
+    "score": "The score hardly tells theta apart: it explains {value:.1%} of Var(theta), with 90% "
+    "probability {low:.1%} to {high:.1%}.",
     "sway": "The fit is swayed by {swaying} (Pareto k above {most_k}, up to {k:.2f}): "
     "result.worst() of items lists those that lie farthest out. Compare fits with "
     "soc.evaluate.held_out, which does not reweight draws to leave items out.",
@@ -170,6 +175,7 @@ def advise(
         left_out = int(loo.n.sum())
         noun = "item" if left_out == outliers.number else "random item"
         swaying = f"{loo.swaying:,} of {counted(left_out, noun)}"
+    of_score = _of_score(fit)
     numbers = {
         "clusters": values.get("clusters", 1.0),
         "k": values.get("leave-one-out"),
@@ -181,6 +187,7 @@ def advise(
         "tests": len(tests),
         "expected": WARNS * len(tests),
         "far": counted(outliers.beyond_chance, "outcome"),
+        **of_score,
     }
     first_rules = {
         "clusters allowed for": fit.widened and numbers["clusters"] > _MATTERS,
@@ -190,6 +197,9 @@ def advise(
     }
     outlier_rules = {"outliers": failed and outliers.beyond_chance}
     last_rules = {
+        "score": of_score
+        and of_score["low"] < _LEAST_EXPLAINED
+        and of_score["high"] < _MOST_EXPLAINED,
         "unexplained": failed and departing and not (explained or sure),
         "chance": departing and not failed,
         "number": failed == {NUMBER},
@@ -220,6 +230,18 @@ def advise(
             if holds:
                 yield Remedy(rule, _SENTENCES[rule].format(**numbers))
         yield from remedies
+
+
+def _of_score(fit: Fit) -> dict[str, float]:
+    """Share of Var(theta) that the score explains, with its interval; nothing if it cannot."""
+    curves = fit.curves
+    # curves without a range of scores
+    if fit.one_draw or fit.groups or "score_min" not in curves.bins:
+        return {}
+    if curves.one_score or fit.prior.mean.knots == 1:
+        return {}
+    draws = made_above("r_squared", fit).to_numpy().ravel()
+    return {name: float(x) for name, x in intervals(draws).items()}
 
 
 def _remedies(
