@@ -6,7 +6,6 @@ Then comparisons of scores of the same items, of groups at equal score, and of p
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -26,7 +25,7 @@ from ._lib.arguments import (
     numbers_of,
     shown,
 )
-from ._lib.arrays import Bools, Columns, Floats, Ints, Pair, equal_parts, middle_shares
+from ._lib.arrays import Bools, Columns, Floats, Ints, equal_parts, middle_shares
 from ._lib.reprs import counted
 from ._lib.work import long_work, phase, with_progress
 from .checks.findings import (
@@ -51,9 +50,8 @@ from .families.scales import LINEAR, LOG, LOGIT, SCORE_WEIGHT
 from .fits import FIT, PARETO_K, Curves, Fit
 from .inference.fit_tree import draw_densities
 from .inference.variational import importance
-from .posterior.calibration import calibration_curves, curve_variables
+from .posterior.calibration import calibration_curves, support_of, variance_parts
 from .posterior.item_columns import (
-    BinPositions,
     check_statistics,
     extrapolation_reported,
     in_chunks,
@@ -61,7 +59,6 @@ from .posterior.item_columns import (
     read_items,
     select,
     summed,
-    warn_of_extrapolated_bins,
 )
 from .posterior.predictive import Posterior, posterior_of
 
@@ -147,27 +144,6 @@ def r_squared(fit: Fit, stats: Statistics | None = None) -> xr.DataArray:
     stats = OrNone(STATISTICS)(stats, "stats")
     explained, total = variance_parts(posterior, stats)
     return by_draw(posterior.curves, {"r_squared": explained / total})["r_squared"]
-
-
-def variance_parts(posterior: Posterior, stats: Statistics | None) -> Pair:
-    """Return draws of the explained and the total variance of theta, each (draws,)."""
-    curves = posterior.curves
-    support = support_of(curves, stats)
-    share = support.items / support.items.sum()
-    number = len(support.items)
-
-    def values(part: slice, centre: float = 0.0) -> list[Floats]:
-        variables = curve_variables(posterior, select(support.columns, part))
-        centred = variables["mean"] - centre
-        return [centred, centred**2, variables["variance"]]
-
-    # squares about some mean lose no digits
-    centre = float(values(slice(None, None, max(1, number // 20)))[0].mean())
-    target = np.zeros(number, dtype=np.int64)
-    centred = partial(values, centre=centre)
-    mean, square, within = (x[:, 0] for x in summed(curves, share, target, 1, centred))
-    explained = np.maximum(square - mean**2, 0.0)
-    return explained, explained + within
 
 
 @with_progress
@@ -501,53 +477,6 @@ def summary(fit: Fit) -> pd.DataFrame:
     if (k := fit.status.pareto_k) is not None:
         rows.append(("Pareto k (at most 0.7)", np.nan, np.nan, k, np.nan))
     return pd.DataFrame(rows, columns=["quantity", "score", "lower", "median", "upper"])
-
-
-@dataclass(frozen=True, eq=False)
-class SupportPoints:
-    """Scores that stand for items: two of every bin (of every group), one after the other."""
-
-    bins: BinPositions
-    # of the points: their score, and their group where groups are not pooled
-    columns: Columns
-    items: Floats
-
-
-def support_of(curves: Curves, stats: Statistics | None = None) -> SupportPoints:
-    """Return scores an sd below and above the mean of bins: of statistics, or else of the fit."""
-    scale = curves.axis("mean").local
-    if stats is None:
-        bins = _bins_of_fit(curves)
-    else:
-        check_statistics(curves, stats)
-        warn_of_extrapolated_bins(curves, stats)
-        bins = BinPositions.of(stats, scale, bool(curves.groups))
-    ends = np.stack([bins.mean - bins.sd, bins.mean + bins.sd], axis=1)
-    scores = np.clip(scale.score(ends), bins.low[:, None], bins.high[:, None])
-    points = {"score": scores.ravel()}
-    if stats is not None and curves.groups:
-        labels = np.array(stats.groups, dtype=object)[bins.group]
-        points["group"] = np.repeat(labels, 2)
-    return SupportPoints(bins, points, np.repeat(bins.n, 2) / 2)
-
-
-@np.errstate(divide="ignore")  # a score of 0 lies at minus infinity
-def _bins_of_fit(curves: Curves) -> BinPositions:
-    """The bins of all items that made a fit."""
-    scale = curves.axis("mean").local
-    if curves.groups or scale.width not in curves.bins:
-        lack = "how wide its bins of scores are"
-        if curves.groups:
-            lack = "what scores each group has"
-        raise FitError(
-            f"the fit does not say {lack}: give the statistics too, or the items"
-        )
-    names = {"n": "n_items", "mean": "score", "sd": scale.width}
-    names |= {"low": "score_min", "high": "score_max"}
-    columns = {field: curves.bins[name].to_numpy() for field, name in names.items()}
-    columns["mean"] = scale.position(columns["mean"])
-    number = np.arange(len(columns["n"]))
-    return BinPositions(False, np.zeros_like(number), number, **columns)
 
 
 def statistics_of(curves: Curves, items: Items) -> Statistics:

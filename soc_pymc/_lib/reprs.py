@@ -20,11 +20,7 @@ _SHOWN = 5  # labels of groups
 _WIDTH = 80
 _LONG = 24
 # modules above that make what results show of themselves, by function
-_MADE_ABOVE = {
-    "summary": "quantities",
-    "r_squared": "quantities",
-    "pit_image": "plots.items",
-}
+_MADE_ABOVE = {"summary": "quantities", "pit_image": "plots.items"}
 # by verdict
 _COLOURS = {"ok": "#1b7837", "warn": "#b35806", "fail": "#b2182b"}
 

@@ -21,7 +21,7 @@ from scipy import special
 from .._lib.arguments import SocError
 from .._lib.arrays import Bools, Columns, Floats, Ints, Pair, equal_parts
 from .._lib.laws import smoothed
-from .._lib.reprs import code_of, counted, made_above
+from .._lib.reprs import code_of, counted
 from ..data.items import NO_SCORE, Items
 from ..data.statistics import Statistics
 from ..families import family_of
@@ -30,6 +30,7 @@ from ..families.priors import Prior, Spline
 from ..families.scales import LINEAR
 from ..fits import PARETO_K, Fit
 from ..inference.fitting import rough_curves
+from ..posterior.calibration import variance_parts
 from ..posterior.item_columns import places
 from ..posterior.predictive import MixturePosterior, Posterior, posterior_under, widened
 from .comparison import LeftOut, mixture_weights
@@ -240,8 +241,8 @@ def _of_score(fit: Fit) -> dict[str, float]:
         return {}
     if curves.one_score or fit.prior.mean.knots == 1:
         return {}
-    draws = made_above("r_squared", fit).to_numpy().ravel()
-    return {name: float(x) for name, x in intervals(draws).items()}
+    explained, total = variance_parts(posterior_under(curves.thin(_DRAWS)))
+    return {name: float(x) for name, x in intervals(explained / total).items()}
 
 
 def _remedies(

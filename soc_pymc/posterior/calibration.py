@@ -1,5 +1,7 @@
-"""Draws of E(theta | t) and Var(theta | t) with bands, scores of bins, and draws from a prior."""
+"""Draws of E(theta | t) and Var(theta | t), with bands, from a prior, and averaged over items."""
 
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from .._lib.arguments import (
     switch,
     warn_user,
 )
-from .._lib.arrays import Columns, Floats
+from .._lib.arrays import Columns, Floats, Pair
 from .._lib.work import one_blas_thread
 from ..data.items import CROSS, MARK, label_of
 from ..data.statistics import STATISTICS, Statistics
@@ -28,7 +30,15 @@ from ..families import family_of
 from ..families.priors import Prior
 from ..families.scales import LINEAR, LOG, LOGIT, SCALES
 from ..fits import Curves, Fit
-from .item_columns import bin_scores_of, warn_of_extrapolation
+from .item_columns import (
+    BinPositions,
+    bin_scores_of,
+    check_statistics,
+    select,
+    summed,
+    warn_of_extrapolated_bins,
+    warn_of_extrapolation,
+)
 from .predictive import Posterior, posterior_of, posterior_under
 from .weights import P_ZERO, moment_variables
 
@@ -362,3 +372,74 @@ def _some_items(
     sampled = {name: values[row] for name, values in cells.items()}
     size = {outcome.size: outcome.mean_size(sampled)}
     return bin_scores_of(curves, stats).columns(sampled) | size
+
+
+# --- variances explained by scores ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class SupportPoints:
+    """Scores that stand for items: two of every bin (of every group), one after the other."""
+
+    bins: BinPositions
+    # of the points: their score, and their group where groups are not pooled
+    columns: Columns
+    items: Floats
+
+
+def support_of(curves: Curves, stats: Statistics | None = None) -> SupportPoints:
+    """Return scores an sd below and above the mean of bins: of statistics, or else of the fit."""
+    scale = curves.axis("mean").local
+    if stats is None:
+        bins = _bins_of_fit(curves)
+    else:
+        check_statistics(curves, stats)
+        warn_of_extrapolated_bins(curves, stats)
+        bins = BinPositions.of(stats, scale, bool(curves.groups))
+    ends = np.stack([bins.mean - bins.sd, bins.mean + bins.sd], axis=1)
+    scores = np.clip(scale.score(ends), bins.low[:, None], bins.high[:, None])
+    points = {"score": scores.ravel()}
+    if stats is not None and curves.groups:
+        labels = np.array(stats.groups, dtype=object)[bins.group]
+        points["group"] = np.repeat(labels, 2)
+    return SupportPoints(bins, points, np.repeat(bins.n, 2) / 2)
+
+
+@np.errstate(divide="ignore")  # a score of 0 lies at minus infinity
+def _bins_of_fit(curves: Curves) -> BinPositions:
+    """The bins of all items that made a fit."""
+    scale = curves.axis("mean").local
+    if curves.groups or scale.width not in curves.bins:
+        lack = "how wide its bins of scores are"
+        if curves.groups:
+            lack = "what scores each group has"
+        raise FitError(
+            f"the fit does not say {lack}: give the statistics too, or the items"
+        )
+    names = {"n": "n_items", "mean": "score", "sd": scale.width}
+    names |= {"low": "score_min", "high": "score_max"}
+    columns = {field: curves.bins[name].to_numpy() for field, name in names.items()}
+    columns["mean"] = scale.position(columns["mean"])
+    number = np.arange(len(columns["n"]))
+    return BinPositions(False, np.zeros_like(number), number, **columns)
+
+
+def variance_parts(posterior: Posterior, stats: Statistics | None = None) -> Pair:
+    """Return draws of the explained and the total variance of theta, each (draws,)."""
+    curves = posterior.curves
+    support = support_of(curves, stats)
+    share = support.items / support.items.sum()
+    number = len(support.items)
+
+    def values(part: slice, centre: float = 0.0) -> list[Floats]:
+        variables = curve_variables(posterior, select(support.columns, part))
+        centred = variables["mean"] - centre
+        return [centred, centred**2, variables["variance"]]
+
+    # squares about some mean lose no digits
+    centre = float(values(slice(None, None, max(1, number // 20)))[0].mean())
+    target = np.zeros(number, dtype=np.int64)
+    centred = partial(values, centre=centre)
+    mean, square, within = (x[:, 0] for x in summed(curves, share, target, 1, centred))
+    explained = np.maximum(square - mean**2, 0.0)
+    return explained, explained + within
