@@ -38,6 +38,9 @@ _ROUNDING = 1e-15
 # whose powers are 0: some engines fail where a product underflows
 FAINT = 1e-13
 _LEAST_LOG = -300.0
+# weights of a mixture's components below the first are rounding errors, and taken as the second
+_FAINT_WEIGHT = 1e-12
+_LEAST_WEIGHT = 1e-15
 _LEAST_THETA = 1e-40
 # numbers in one array of nodes x items
 _AT_ONCE = 1 << 15
@@ -746,8 +749,9 @@ def reweighted(
     loadings: Sequence[Numbers], weight: Numbers, log_density: Numbers, xp: Functions
 ) -> Pair:
     """A mixture's weights given log densities of the outcome, and terms of how far they move."""
-    # polynomials may be < 0
-    prior = xp.keep(xp.high(weight, 0.0))
+    # polynomials may be < 0, and below this have no digits
+    is_faint = weight < _FAINT_WEIGHT
+    prior = xp.keep(xp.where(is_faint, _LEAST_WEIGHT, weight))
     log_p = xp.keep(log_density)
     p = xp.keep(_density(log_p - xp.most(log_p), xp))
     total, *shifts = xp.total(prior * p, *(loading * p for loading in loadings))
@@ -758,7 +762,8 @@ def reweighted(
     )
     change = xp.keep(change / xp.high(prior, 1e-100))
     share = xp.keep(prior * p / total)
-    return xp.keep(share / xp.high(1.0 + change, 0.1)), share * change * change
+    moved = xp.where(is_faint, 1.0, change * change)
+    return xp.keep(share / xp.high(1.0 + change, 0.1)), share * moved
 
 
 def moments(
@@ -796,6 +801,8 @@ def mixture_summaries(
     laws = laws or [family.law]
     # quantiles do not show the others
     counts = (np.abs(weight) > FAINT).any(axis=1)
+    # none does where theta is 0
+    counts |= ~counts.any()
     weight = weight[counts]
     a = a[counts]
     b = b[counts]

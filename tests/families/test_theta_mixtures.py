@@ -59,6 +59,14 @@ def test_summaries_by_the_cdf(record, shares):
             assert theta == pytest.approx(exact, abs=5e-4 * result[1, i])
 
 
+def test_summaries_of_zero(record):
+    """No component counts where theta is 0 for certain."""
+    a, b = PARAMETERS[record.family.name]
+    nothing = np.zeros((3, 1))
+    result = record.family.summaries(nothing, a.T[:, :1], b.T[:, :1], PROBS, np.ones(1))
+    np.testing.assert_array_equal(result.ravel(), [0.0] * (3 + len(PROBS)) + [1.0])
+
+
 def test_averages_with_zero(record):
     family = record.family
     a, b = np.broadcast_arrays(*PARAMETERS[family.name])

@@ -179,6 +179,24 @@ def test_flagged_rows_are_scored_over_all_draws(example, name):
         assert np.quantile(apart, 0.99) < 0.02, column
 
 
+def test_outcomes_beyond_all_components_are_flagged(example, tmp_path):
+    """Components that could explain them have weights without digits, or below 0."""
+    zeros = example("zeros")
+    frame = zeros.frame.head(40)
+    outliers = frame.assign(count=[40, 100, 1000, 10**6] * 10, exposure=5)
+    items = zeros.case.items(outliers)
+    path = soc.export_prior(zeros.fit, tmp_path / "prior.json")
+    table = prior_table.score(path, *(outliers[role] for role in ("score", "count", "exposure")))
+    far = outliers["count"].to_numpy() > 40
+    assert table["flagged"][far].all()
+    assert table["p_zero"].max() < 1e-50
+    few, every = (
+        soc.item_posteriors(zeros.fit, items, draws=draws, progress=False)["theta_mean"]
+        for draws in ("auto", "all")
+    )
+    np.testing.assert_allclose(few[far], every[far], rtol=1e-9)
+
+
 def test_outer_levels_and_rows_without_outcomes(example, scored):
     """Levels beyond the table's are of all draws; without an outcome theta follows the score."""
     frame, rows = ref.some_rows(example("normal"), 50), scored("normal")
