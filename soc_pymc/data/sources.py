@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -462,6 +463,13 @@ def paths_of(source: Source) -> list[str]:
             f"{name} is a directory: name its files, for example {name}/*.parquet"
         )
     return paths
+
+
+def will_match(pattern: str | os.PathLike[str], path: str | os.PathLike[str]) -> bool:
+    """Return True if a pattern matches a file that is still to be written."""
+    name = os.path.realpath(os.path.expanduser(pattern))
+    is_pattern = glob.has_magic(name) and not os.path.exists(name)
+    return is_pattern and Path(os.path.realpath(path)).match(name)
 
 
 def _reader_of(paths: Sequence[str]) -> str:

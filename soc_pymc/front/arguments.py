@@ -16,6 +16,7 @@ import soc_pymc as soc
 from .._lib.arguments import FitError, StatisticsError
 from .._lib.files import check_target
 from ..data.items import ITEMS, NO_SCORE, AnyItems, Average, Items, Roles
+from ..data.sources import will_match
 from ..families import FAMILIES, OUTCOMES
 from ..families.family import Outcome
 from ..families.priors import Prior, Spline
@@ -309,9 +310,10 @@ def check_out(chosen: Chosen) -> None:
         value = getattr(chosen, option, None) or []
         names += [value] if isinstance(value, str) else value
     paths = {os.path.realpath(path) for name in names for path in (name, *glob(name))}
-    if os.path.realpath(chosen.out) in paths:
+    is_matched = any(will_match(name, chosen.out) for name in names)
+    if is_matched or os.path.realpath(chosen.out) in paths:
         raise StatisticsError(
-            f"--out {chosen.out} is a file that is read: give another name"
+            f"--out {chosen.out} is a file that is read, or would be: give another name"
         )
     check_target(chosen.out)
 

@@ -334,6 +334,7 @@ class _Scoring:
         if refusal:
             raise ItemsError(f"out={self.out!r}{refusal}")
         real_paths = {os.path.realpath(path) for path in paths}
+        names = source if isinstance(source, list | tuple) else [source]
         sources_of = dict[str, Any]()
         for path, target in files:
             if (key := target.name.lower()) in sources_of:
@@ -344,6 +345,11 @@ class _Scoring:
             if os.path.realpath(target) in real_paths:
                 raise ItemsError(
                     f"{target} holds the items: give another name or folder to out="
+                )
+            if paths and any(sources.will_match(name, target) for name in names):
+                raise ItemsError(
+                    f"{target} would be read as items from now on: give another name or folder "
+                    "to out="
                 )
             sources_of[key] = path
         return files

@@ -41,6 +41,15 @@ def times(folder):
     return {path.name: path.stat().st_mtime_ns for path in Path(folder).iterdir()}
 
 
+@pytest.mark.parametrize("out", ["items/all.parquet", "all/../items/"])
+def test_posteriors_that_a_pattern_would_read_as_items_are_refused(fit, files, out):
+    (files.parent / "all").mkdir()
+    with pytest.raises(soc.ItemsError, match=r"(holds the|read as) items.* give another name"):
+        score(fit, files / "*.parquet", f"{files.parent}/{out}")
+    assert sorted(times(files)) == ["a.parquet", "b.parquet", "c.parquet"]
+    assert score(fit, files / "?.parquet", files / "all.parquet").exists()
+
+
 def test_a_folder_holds_what_one_file_holds(small_fit, files, tmp_path):
     """Order, the user's columns and the numbers, file by file and all at once."""
     folder = score(small_fit, files / "*.parquet", f"{tmp_path}/scored/")

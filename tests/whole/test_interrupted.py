@@ -99,6 +99,7 @@ def test_inputs_are_never_overwritten(folder, monkeypatch, capsys):
         ["summarize", "items.parquet", *ROLES, "--out", "./items.parquet"],
         ["fit", "stats.nc", "--out", "stats.nc"],
         ["curves", "fit.nc", "--out", "fit.nc"],
+        ["run", "items*.parquet", *ROLES, "--out", "items_scored.parquet"],
     ):
         assert main([*words, "--quiet"]) == 2
         assert "is a file that is read" in capsys.readouterr().err
