@@ -376,7 +376,7 @@ class NormalFormulas(Formulas):
         return a, b
 
     def possible(self, y: Numbers, n: Numbers) -> Numbers:
-        return (abs(y) < math.inf) & (n > 0) & (n < math.inf)
+        return (abs(y) < math.inf) & (n > 0)
 
 
 class InverseGammaFormulas(GammaFormulas):
@@ -578,6 +578,8 @@ def score(
         raise ValueError(
             f"{impossible} of {len(t)} outcomes are not possible with their sizes"
         )
+    # an infinite noise sd says nothing
+    n = np.where(n < math.inf, n, family.no_size)
     labels = None
     if meta["groups"]:
         labels = np.atleast_1d(np.array(group, dtype=str)).astype(object)

@@ -276,6 +276,16 @@ BAD_ROWS = [
 ]  # fmt: skip
 
 
+def test_an_infinite_noise_sd_says_nothing(example, tmp_path):
+    path = soc.export_prior(example("normal").fit, tmp_path / "prior.json")
+    alone = prior_table.score(path, [0.0, 0.5])
+    told = prior_table.score(path, [0.0, 0.5], [3.0, 3.0], np.inf)
+    for name, values in alone.items():
+        np.testing.assert_allclose(told[name], values, rtol=1e-12)
+    with pytest.raises(ValueError, match="outcomes"):
+        prior_table.score(path, 0.0, 3.0, np.nan)
+
+
 def test_impossible_rows_are_refused(scored):
     table = prior_table.load(scored("groups").path)
     assert prior_table.score(table, 0.1, 1, 9.0, "a")["theta_mean"] > 0
