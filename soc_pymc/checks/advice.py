@@ -119,6 +119,7 @@ _SENTENCES = {
 }
 MOST = 100  # items kept
 _DRAWS = 100  # of the curves
+_MORE_DRAWS = 500  # for the ends of an interval
 _MOST_ROWS = 5_000  # most rows whose densities are compared, a random subset
 # levels up to which a grid of theta in each, or any fit, takes reasonable time
 _MOST_GRIDS = 12
@@ -241,7 +242,7 @@ def _of_score(fit: Fit) -> dict[str, float]:
         return {}
     if curves.one_score or fit.prior.mean.knots == 1:
         return {}
-    explained, total = variance_parts(posterior_under(curves.thin(_DRAWS)))
+    explained, total = variance_parts(posterior_under(curves.thin(_MORE_DRAWS)))
     return {name: float(x) for name, x in intervals(explained / total).items()}
 
 
