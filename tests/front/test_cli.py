@@ -197,6 +197,7 @@ def test_posteriors_of_groups_and_of_scores_alone(files, example, folder):
     pd.testing.assert_frame_equal(pd.read_parquet("alone.parquet"), expected)
 
 
+@pytest.mark.slow
 def test_items_have_the_truncation_of_a_fit(folder, small_frame):
     """A fit to items of 1 or more says that those of 0 are absent; scores need no such word."""
     listed = small_frame[small_frame["count"] > 0].reset_index(drop=True)

@@ -76,6 +76,7 @@ def test_compiled_functions_have_names_of_their_own(module):
     assert len(names) == len(set(names)) > 1
 
 
+@pytest.mark.slow
 def test_compiled_polynomials_are_those_of_numpy():
     """Values, slopes and marks, with a row without a polynomial; to rounding of sums of 196."""
     rng = np.random.default_rng(8)

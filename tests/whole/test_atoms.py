@@ -345,6 +345,7 @@ def test_a_forgotten_score_is_named(unscored_fit, example, unscored):
         soc.PoissonItems(frame, count="count", exposure="exposure")
 
 
+@pytest.mark.slow
 def test_command_line(tmp_path, capsys):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"n": rng.integers(5, 50, 300)})
