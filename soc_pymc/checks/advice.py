@@ -239,7 +239,8 @@ def _of_score(fit: Fit) -> dict[str, float]:
     """Share of Var(theta) that the score explains, with its interval; nothing if it cannot."""
     curves = fit.curves
     # curves without a range of scores
-    if fit.one_draw or fit.groups or "score_min" not in curves.bins:
+    width = curves.axis("mean").local.width
+    if fit.one_draw or fit.groups or not {"score_min", width} <= set(curves.bins):
         return {}
     if curves.one_score or fit.prior.mean.knots == 1:
         return {}
